@@ -1,0 +1,19 @@
+//go:build !bufdebug
+
+package buffer
+
+type debugInfo struct{}
+
+func (b *Buffer) taken()    {}
+func (b *Buffer) returned() {}
+
+// Debug reports whether the bufdebug build tag is set.
+const Debug = false
+
+// Outstanding is the number of buffers taken and not released; always 0
+// without the build tag bufdebug.
+func Outstanding() int { return 0 }
+
+// Leaks describes where the outstanding buffers were taken; empty without the
+// build tag bufdebug.
+func Leaks() string { return "" }
