@@ -1,0 +1,162 @@
+package service
+
+import (
+	"github.com/gopcua/opcua/id"
+	"github.com/gopcua/opcua/ua"
+)
+
+// A Handler answers one request: it appends the response body to r.Out, behind
+// the header, or returns the service result with which the request failed.
+type Handler func(s *Set, r *Request) ua.StatusCode
+
+// Kind says what admission must know about a service.
+type Kind uint8
+
+const (
+	KindOther     Kind = iota
+	KindEstablish      // CreateSession, ActivateSession: private-key work, establishment limits
+	KindClose          // Cancel, CloseSession: frees what others wait for
+)
+
+// An Entry describes one service. The dispatcher checks in the order of the
+// fields: channel, session, activation, admission.
+type Entry struct {
+	Name               string // without "Request", as in OPC 10000-4
+	Index              int    // place in Table, for counters
+	TypeID, ResponseID uint32 // DefaultBinary encodings of request and response
+	OnDiscoveryChannel bool   // allowed on a channel of mode None that no endpoint offers
+	NeedsSession       bool   // an authentication token of a session on this channel
+	NeedsActivation    bool   // … that has been activated
+	MayPark            bool   // keeps the request until there is something to answer
+	MayBlock           bool   // always runs on a goroutine of its own
+	Kind               Kind
+	Handle             Handler
+}
+
+// Supported reports whether the service is built; the others answer
+// BadServiceUnsupported.
+func (e *Entry) Supported() bool { return e.Handle != nil }
+
+// Flags for the rows below.
+const (
+	discovery = 1 << iota // allowed on discovery-only channels
+	inSession             // needs an activated session
+	parks
+	blocks
+	establish
+	closes
+)
+
+// rows is the service table. A row without a handler is a service that exists
+// in OPC 10000-4 and is not built.
+func rows() []row {
+	return []row{
+		// §5.5 Discovery
+		{"FindServers", id.FindServersRequest_Encoding_DefaultBinary, id.FindServersResponse_Encoding_DefaultBinary, discovery, findServers},
+		{"FindServersOnNetwork", id.FindServersOnNetworkRequest_Encoding_DefaultBinary, id.FindServersOnNetworkResponse_Encoding_DefaultBinary, 0, nil},
+		{"GetEndpoints", id.GetEndpointsRequest_Encoding_DefaultBinary, id.GetEndpointsResponse_Encoding_DefaultBinary, discovery, getEndpoints},
+		{"RegisterServer", id.RegisterServerRequest_Encoding_DefaultBinary, id.RegisterServerResponse_Encoding_DefaultBinary, 0, nil},
+		{"RegisterServer2", id.RegisterServer2Request_Encoding_DefaultBinary, id.RegisterServer2Response_Encoding_DefaultBinary, 0, nil},
+		// §5.7 Session. The store checks their tokens: they work on sessions that
+		// are not activated yet or bound to another channel.
+		{"CreateSession", id.CreateSessionRequest_Encoding_DefaultBinary, id.CreateSessionResponse_Encoding_DefaultBinary, blocks | establish, createSession},
+		{"ActivateSession", id.ActivateSessionRequest_Encoding_DefaultBinary, id.ActivateSessionResponse_Encoding_DefaultBinary, blocks | establish, activateSession},
+		{"CloseSession", id.CloseSessionRequest_Encoding_DefaultBinary, id.CloseSessionResponse_Encoding_DefaultBinary, closes, closeSession},
+		{"Cancel", id.CancelRequest_Encoding_DefaultBinary, id.CancelResponse_Encoding_DefaultBinary, inSession | closes, cancel},
+		// §5.8 NodeManagement
+		{"AddNodes", id.AddNodesRequest_Encoding_DefaultBinary, id.AddNodesResponse_Encoding_DefaultBinary, inSession, nil},
+		{"AddReferences", id.AddReferencesRequest_Encoding_DefaultBinary, id.AddReferencesResponse_Encoding_DefaultBinary, inSession, nil},
+		{"DeleteNodes", id.DeleteNodesRequest_Encoding_DefaultBinary, id.DeleteNodesResponse_Encoding_DefaultBinary, inSession, nil},
+		{"DeleteReferences", id.DeleteReferencesRequest_Encoding_DefaultBinary, id.DeleteReferencesResponse_Encoding_DefaultBinary, inSession, nil},
+		// §5.9 View
+		{"Browse", id.BrowseRequest_Encoding_DefaultBinary, id.BrowseResponse_Encoding_DefaultBinary, inSession, browse},
+		{"BrowseNext", id.BrowseNextRequest_Encoding_DefaultBinary, id.BrowseNextResponse_Encoding_DefaultBinary, inSession, browseNext},
+		{"TranslateBrowsePathsToNodeIds", id.TranslateBrowsePathsToNodeIDsRequest_Encoding_DefaultBinary, id.TranslateBrowsePathsToNodeIDsResponse_Encoding_DefaultBinary, inSession, translateBrowsePaths},
+		{"RegisterNodes", id.RegisterNodesRequest_Encoding_DefaultBinary, id.RegisterNodesResponse_Encoding_DefaultBinary, inSession, registerNodes},
+		{"UnregisterNodes", id.UnregisterNodesRequest_Encoding_DefaultBinary, id.UnregisterNodesResponse_Encoding_DefaultBinary, inSession, unregisterNodes},
+		// §5.10 Query
+		{"QueryFirst", id.QueryFirstRequest_Encoding_DefaultBinary, id.QueryFirstResponse_Encoding_DefaultBinary, inSession, nil},
+		{"QueryNext", id.QueryNextRequest_Encoding_DefaultBinary, id.QueryNextResponse_Encoding_DefaultBinary, inSession, nil},
+		// §5.11 Attribute
+		{"Read", id.ReadRequest_Encoding_DefaultBinary, id.ReadResponse_Encoding_DefaultBinary, inSession, read},
+		{"HistoryRead", id.HistoryReadRequest_Encoding_DefaultBinary, id.HistoryReadResponse_Encoding_DefaultBinary, inSession, nil},
+		{"Write", id.WriteRequest_Encoding_DefaultBinary, id.WriteResponse_Encoding_DefaultBinary, inSession, write},
+		{"HistoryUpdate", id.HistoryUpdateRequest_Encoding_DefaultBinary, id.HistoryUpdateResponse_Encoding_DefaultBinary, inSession, nil},
+		// §5.12 Method
+		{"Call", id.CallRequest_Encoding_DefaultBinary, id.CallResponse_Encoding_DefaultBinary, inSession | blocks, call},
+		// §5.13 MonitoredItem
+		{"CreateMonitoredItems", id.CreateMonitoredItemsRequest_Encoding_DefaultBinary, id.CreateMonitoredItemsResponse_Encoding_DefaultBinary, inSession, createMonitoredItems},
+		{"ModifyMonitoredItems", id.ModifyMonitoredItemsRequest_Encoding_DefaultBinary, id.ModifyMonitoredItemsResponse_Encoding_DefaultBinary, inSession, modifyMonitoredItems},
+		{"SetMonitoringMode", id.SetMonitoringModeRequest_Encoding_DefaultBinary, id.SetMonitoringModeResponse_Encoding_DefaultBinary, inSession, setMonitoringMode},
+		{"SetTriggering", id.SetTriggeringRequest_Encoding_DefaultBinary, id.SetTriggeringResponse_Encoding_DefaultBinary, inSession, setTriggering},
+		{"DeleteMonitoredItems", id.DeleteMonitoredItemsRequest_Encoding_DefaultBinary, id.DeleteMonitoredItemsResponse_Encoding_DefaultBinary, inSession, deleteMonitoredItems},
+		// §5.14 Subscription
+		{"CreateSubscription", id.CreateSubscriptionRequest_Encoding_DefaultBinary, id.CreateSubscriptionResponse_Encoding_DefaultBinary, inSession, createSubscription},
+		{"ModifySubscription", id.ModifySubscriptionRequest_Encoding_DefaultBinary, id.ModifySubscriptionResponse_Encoding_DefaultBinary, inSession, modifySubscription},
+		{"SetPublishingMode", id.SetPublishingModeRequest_Encoding_DefaultBinary, id.SetPublishingModeResponse_Encoding_DefaultBinary, inSession, setPublishingMode},
+		{"Publish", id.PublishRequest_Encoding_DefaultBinary, id.PublishResponse_Encoding_DefaultBinary, inSession | parks, publish},
+		{"Republish", id.RepublishRequest_Encoding_DefaultBinary, id.RepublishResponse_Encoding_DefaultBinary, inSession, republish},
+		{"TransferSubscriptions", id.TransferSubscriptionsRequest_Encoding_DefaultBinary, id.TransferSubscriptionsResponse_Encoding_DefaultBinary, inSession, transferSubscriptions},
+		{"DeleteSubscriptions", id.DeleteSubscriptionsRequest_Encoding_DefaultBinary, id.DeleteSubscriptionsResponse_Encoding_DefaultBinary, inSession, deleteSubscriptions},
+	}
+}
+
+type row struct {
+	name              string
+	request, response uint32
+	flags             int
+	handle            Handler
+}
+
+// A Table finds the entry of a request by its type id. Build one with NewTable;
+// it never changes.
+type Table struct {
+	entries []Entry
+	byID    []uint8 // type id → index + 1 of an entry, for ids below its length
+}
+
+// NewTable builds the table of all services.
+func NewTable() *Table {
+	rs := rows()
+	t := &Table{entries: make([]Entry, len(rs))}
+	var top uint32
+	for i, row := range rs {
+		e := Entry{
+			Name: row.name, Index: i, TypeID: row.request, ResponseID: row.response,
+			OnDiscoveryChannel: row.flags&discovery != 0,
+			NeedsSession:       row.flags&inSession != 0,
+			NeedsActivation:    row.flags&inSession != 0,
+			MayPark:            row.flags&parks != 0,
+			MayBlock:           row.flags&blocks != 0,
+			Handle:             row.handle,
+		}
+		switch {
+		case row.flags&establish != 0:
+			e.Kind = KindEstablish
+		case row.flags&closes != 0:
+			e.Kind = KindClose
+		}
+		t.entries[i] = e
+		top = max(top, row.request)
+	}
+	t.byID = make([]uint8, top+1)
+	for i := range t.entries {
+		t.byID[t.entries[i].TypeID] = uint8(i + 1)
+	}
+	return t
+}
+
+// Lookup returns the entry of a request's type id, nil when OPC 10000-4 has no
+// such service.
+func (t *Table) Lookup(typeID uint32) *Entry {
+	if typeID >= uint32(len(t.byID)) {
+		return nil
+	}
+	if i := t.byID[typeID]; i != 0 {
+		return &t.entries[i-1]
+	}
+	return nil
+}
+
+// Entries returns all services in the order of OPC 10000-4.
+func (t *Table) Entries() []Entry { return t.entries }
