@@ -108,6 +108,10 @@ func (d *Decoder) dims(n int) (count, pos int) {
 	if count <= 0 {
 		return 0, pos
 	}
+	if count > maxRank {
+		d.limit("Variant dimensions")
+		return 0, pos
+	}
 	product := int64(1)
 	for range count {
 		v := int64(d.Int32())

@@ -13,11 +13,38 @@ import (
 	"github.com/gopcua/opcua/ua"
 )
 
-// StatusCodes of OPC 10000-6 Annex A.2 that gopcua v0.8.0 does not have.
+// StatusCodes of OPC 10000-6 Annex A.2 (StatusCodes) that gopcua v0.8.0 does not have.
 const (
+	// BadIndexRangeDataMismatch says that a written value does not have the shape of its IndexRange.
+	BadIndexRangeDataMismatch ua.StatusCode = 0x80EA0000
+	// BadRequiresLock says that the node must be locked before the operation.
+	BadRequiresLock ua.StatusCode = 0x80EC0000
+	// BadLocaleNotSupported says that the server cannot write a text in that locale.
+	BadLocaleNotSupported ua.StatusCode = 0x80ED0000
 	// BadServerTooBusy says that the server cannot take the request now and that the client should try again later.
 	BadServerTooBusy ua.StatusCode = 0x80EE0000
+	// BadNoValue says that a variable has neither a default nor an initial value.
+	BadNoValue ua.StatusCode = 0x80F00000
 )
+
+// missing names the codes that ua.StatusCodes does not.
+func missing(code ua.StatusCode) string {
+	switch code {
+	case ua.StatusGood: // ua calls it StatusOK
+		return "Good"
+	case BadIndexRangeDataMismatch:
+		return "BadIndexRangeDataMismatch"
+	case BadRequiresLock:
+		return "BadRequiresLock"
+	case BadLocaleNotSupported:
+		return "BadLocaleNotSupported"
+	case BadServerTooBusy:
+		return "BadServerTooBusy"
+	case BadNoValue:
+		return "BadNoValue"
+	}
+	return ""
+}
 
 // Error is an error with the StatusCode a peer is given for it.
 //
@@ -87,11 +114,8 @@ func Code(err error) ua.StatusCode {
 // StatusCode) do not count. A code without a name is written as hexadecimal number.
 func Name(code ua.StatusCode) string {
 	base := code & 0xFFFF0000
-	switch base {
-	case BadServerTooBusy:
-		return "BadServerTooBusy"
-	case 0:
-		return "Good"
+	if name := missing(base); name != "" {
+		return name
 	}
 	d, ok := ua.StatusCodes[base]
 	if !ok {
