@@ -1,0 +1,105 @@
+package session
+
+import (
+	"net/netip"
+
+	"github.com/gopcua/opcua/ua"
+
+	"github.com/breakwater-ua/breakwater/security"
+	"github.com/breakwater-ua/breakwater/transport"
+)
+
+// Channel is what a session needs to know of the SecureChannel (or, over HTTPS,
+// the endpoint) it is used through. Implementations are pointers: a Channel is
+// compared with == and used as a map key.
+type Channel interface {
+	// ID is the SecureChannelId.
+	ID() uint32
+	// SecurityPolicy is the policy of the channel, never nil.
+	SecurityPolicy() *security.Policy
+	// SecurityMode is the MessageSecurityMode of the channel.
+	SecurityMode() ua.MessageSecurityMode
+	// PeerCertificate is the client's application instance certificate, the
+	// leaf as DER; nil under policy None.
+	PeerCertificate() []byte
+	// RemoteAddr is the client's address.
+	RemoteAddr() netip.AddrPort
+	// LocalAddr is the address the client reached.
+	LocalAddr() netip.AddrPort
+	// EndpointURL is the URL the client gave when it connected.
+	EndpointURL() string
+	// Reply sends the response to one request.
+	Reply(requestID uint32, body []byte) error
+	// MaxResponseSize is the largest response the peer takes in bytes; 0 means
+	// that it named no limit.
+	MaxResponseSize() int
+	// Close ends the channel without waiting for it.
+	Close(reason transport.CloseReason, code ua.StatusCode)
+	// Done is closed when the channel has ended, before [Store.ChannelClosed] is
+	// called for it. It lets the Store refuse to bind a session to a channel that
+	// went away while the request was being worked on.
+	Done() <-chan struct{}
+	// SessionAttached and SessionDetached keep the number of sessions bound to
+	// the channel, activated or not. They must not block or call the Store.
+	SessionAttached()
+	SessionDetached()
+}
+
+// binding is the channel a session is bound to. Sessions point to it
+// atomically, so that Lookup needs no lock.
+type binding struct{ ch Channel }
+
+// attachment is what the Store knows about one channel that has sessions.
+type attachment struct {
+	sessions []*Session
+	inactive int // how many of them were never activated
+}
+
+func ended(ch Channel) bool {
+	select {
+	case <-ch.Done():
+		return true
+	default:
+		return false
+	}
+}
+
+// attachLocked binds s to ch. Store.mu is held.
+func (st *Store) attachLocked(s *Session, ch Channel) {
+	at := st.channels[ch]
+	if at == nil {
+		at = new(attachment)
+		st.channels[ch] = at
+	}
+	at.sessions = append(at.sessions, s)
+	if s.state.Load() == stateCreated {
+		at.inactive++
+	}
+	s.bound.Store(&binding{ch})
+	ch.SessionAttached()
+}
+
+// detachLocked takes s off the channel it is bound to, if any. Store.mu is held.
+func (st *Store) detachLocked(s *Session) {
+	b := s.bound.Swap(nil)
+	if b == nil {
+		return
+	}
+	at := st.channels[b.ch]
+	for i, o := range at.sessions {
+		if o == s {
+			last := len(at.sessions) - 1
+			at.sessions[i] = at.sessions[last]
+			at.sessions[last] = nil
+			at.sessions = at.sessions[:last]
+			break
+		}
+	}
+	if s.state.Load() == stateCreated {
+		at.inactive--
+	}
+	if len(at.sessions) == 0 {
+		delete(st.channels, b.ch)
+	}
+	b.ch.SessionDetached()
+}

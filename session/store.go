@@ -1,0 +1,164 @@
+package session
+
+import (
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/gopcua/opcua/ua"
+
+	"github.com/breakwater-ua/breakwater/uabinary"
+)
+
+// Store holds the sessions of one server. Make it with [NewStore] and end it
+// with [Store.Shutdown].
+type Store struct {
+	opts  Options
+	log   *slog.Logger
+	epoch time.Time // lastContact and due count from here, on the monotonic clock
+	table table
+
+	summary summary
+
+	mu       sync.Mutex
+	stopped  bool
+	live     int
+	channels map[Channel]*attachment
+	owners   map[string]*inactiveQueue
+	heap     deadlines
+	armed    int64 // what the reaper's timer is set to; noDeadline when it is not
+
+	activated atomic.Int64
+	wake      chan struct{}
+	stop      chan struct{}
+	wg        sync.WaitGroup
+}
+
+// NewStore starts a Store and the goroutine that ends sessions whose time is up.
+func NewStore(o Options) *Store {
+	st := &Store{
+		opts:     o.resolved(),
+		epoch:    time.Now(),
+		channels: make(map[Channel]*attachment),
+		owners:   make(map[string]*inactiveQueue),
+		armed:    noDeadline,
+		wake:     make(chan struct{}, 1),
+		stop:     make(chan struct{}),
+	}
+	st.log = st.opts.Logger
+	st.wg.Go(st.reap)
+	return st
+}
+
+// since is t on the Store's clock.
+func (st *Store) since(t time.Time) int64 { return int64(t.Sub(st.epoch)) }
+
+// Lookup finds the session a request acts in and counts it as contact.
+//
+// BadSessionIdInvalid: the token is unknown, its session has timed out or ended,
+// or it is bound to another channel. BadSessionNotActivated: it was never
+// activated; it is closed by this (OPC 10000-4 §5.7.3 ActivateSession). ch must
+// be the channel the request came on. Lookup allocates nothing and takes no
+// lock.
+func (st *Store) Lookup(ch Channel, token uabinary.NodeID, now time.Time) (*Session, ua.StatusCode) {
+	s := st.table.find(&token)
+	if s == nil {
+		return nil, ua.StatusBadSessionIDInvalid
+	}
+	b := s.bound.Load()
+	if b == nil || b.ch != ch {
+		return nil, ua.StatusBadSessionIDInvalid
+	}
+	switch s.state.Load() {
+	case stateActive:
+	case stateCreated:
+		if st.end(s, ClosedUsedBeforeActivation, false) {
+			return nil, ua.StatusBadSessionNotActivated
+		}
+		return nil, ua.StatusBadSessionIDInvalid
+	default:
+		return nil, ua.StatusBadSessionIDInvalid
+	}
+	t, last := st.since(now), s.lastContact.Load()
+	idle := t - last
+	if idle >= int64(s.timeout) {
+		st.end(s, ClosedTimeout, false)
+		return nil, ua.StatusBadSessionIDInvalid
+	}
+	// A store per request would bounce the cache line between cores for nothing.
+	if idle > int64(s.timeout)>>10 {
+		s.lastContact.Store(t)
+	}
+	return s, ua.StatusOK
+}
+
+// Peek tells whether token names an activated session bound to ch, and which,
+// without counting as contact and without closing anything. Admission uses it
+// to classify a request before it is decoded.
+func (st *Store) Peek(ch Channel, token uabinary.NodeID) *Session {
+	s := st.table.find(&token)
+	if s == nil || s.state.Load() != stateActive {
+		return nil
+	}
+	if b := s.bound.Load(); b == nil || b.ch != ch {
+		return nil
+	}
+	return s
+}
+
+// Len is the number of sessions, activated or not.
+func (st *Store) Len() int {
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	return st.live
+}
+
+// Activated is the number of activated sessions.
+func (st *Store) Activated() int { return int(st.activated.Load()) }
+
+// Max is the largest number of sessions the table takes.
+func (st *Store) Max() int { return st.opts.MaxSessions }
+
+// Each calls f for every session until it returns false. Sessions that come or
+// go meanwhile may be missed or seen after their end.
+func (st *Store) Each(f func(*Session) bool) {
+	places := st.table.places.Load()
+	if places == nil {
+		return
+	}
+	for i := range *places {
+		if s := (*places)[i].Load(); s != nil && !f(s) {
+			return
+		}
+	}
+}
+
+// Find returns the session with this SessionId, or nil. It walks the table.
+func (st *Store) Find(id uabinary.NodeID) (found *Session) {
+	st.Each(func(s *Session) bool {
+		if s.id.Equal(id) {
+			found = s
+			return false
+		}
+		return true
+	})
+	return found
+}
+
+// Shutdown closes every session, deleting subscriptions, refuses new ones with
+// BadServerHalted and waits for the Store's goroutine.
+func (st *Store) Shutdown() {
+	st.mu.Lock()
+	first := !st.stopped
+	st.stopped = true
+	st.mu.Unlock()
+	if first {
+		close(st.stop)
+	}
+	st.wg.Wait()
+	st.Each(func(s *Session) bool {
+		st.end(s, ClosedShutdown, true)
+		return true
+	})
+}
