@@ -9,6 +9,7 @@ import java.nio.file.Path;
 import java.security.KeyFactory;
 import java.security.KeyPair;
 import java.security.PrivateKey;
+import java.security.Security;
 import java.security.cert.CertificateFactory;
 import java.security.cert.X509Certificate;
 import java.security.spec.PKCS8EncodedKeySpec;
@@ -22,6 +23,7 @@ import java.util.Set;
 import java.util.concurrent.CopyOnWriteArrayList;
 import java.util.concurrent.TimeUnit;
 import java.util.function.UnaryOperator;
+import org.bouncycastle.jce.provider.BouncyCastleProvider;
 import org.eclipse.milo.opcua.sdk.client.DiscoveryClient;
 import org.eclipse.milo.opcua.sdk.client.OpcUaClient;
 import org.eclipse.milo.opcua.sdk.client.OpcUaClientConfig;
@@ -65,6 +67,7 @@ public final class Client {
   private List<EndpointDescription> endpoints;
 
   public static void main(String[] argv) throws Exception {
+    Security.addProvider(new BouncyCastleProvider()); // RSA-PSS by the name Milo asks for
     Client client = new Client();
     for (int i = 0; i + 1 < argv.length; i += 2) {
       client.args.put(argv[i].substring(2), argv[i + 1]);
