@@ -163,7 +163,9 @@ func (u *Users) current() map[string]*user {
 	}
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	u.reload()
+	if err != nil || !sameFile(info, u.info) { // else another login was faster
+		u.reload()
+	}
 	return u.users
 }
 
@@ -172,7 +174,7 @@ func (u *Users) reload() {
 	users, info, err := readUsers(u.path)
 	if err != nil {
 		// Say it once per content, not once per login.
-		if !u.bad || !sameFile(info, u.info) {
+		if !u.bad || info != nil && !sameFile(info, u.info) {
 			u.log.Error("users file cannot be used, the last good one stays in force", "error", err)
 		}
 		u.bad = true
