@@ -18,19 +18,33 @@ func (d *Decoder) uaBytes() []byte { return bytes.Clone(d.ByteString()) }
 // uaNodeID keeps the form the id has on the wire.
 func (d *Decoder) uaNodeID(n *ua.NodeID) {
 	start := d.pos
-	id := d.NodeID()
-	d.decodeNodeID(n, start, id.Type)
-}
-
-func (d *Decoder) decodeNodeID(n *ua.NodeID, start int, t IDType) {
-	if d.err != nil {
+	encoding := d.Byte()
+	if encoding&(flagNamespaceURI|flagServerIndex) != 0 {
+		d.bad("NodeId")
 		return
 	}
-	raw := d.b[start:d.pos]
-	if t != IDNumeric {
-		raw = bytes.Clone(raw) // Decode aliases what it is given
+	d.decodeNodeID(n, start, encoding)
+}
+
+// decodeNodeID reads what follows the encoding byte at start, which may have the flags of an ExpandedNodeId.
+func (d *Decoder) decodeNodeID(n *ua.NodeID, start int, encoding byte) {
+	switch encoding {
+	case nodeIDTwoByte:
+		*n = *ua.NewTwoByteNodeID(d.Byte())
+	case nodeIDFourByte:
+		ns := d.Byte()
+		*n = *ua.NewFourByteNodeID(ns, d.UInt16())
+	case nodeIDNumeric:
+		ns := d.UInt16()
+		*n = *ua.NewNumericNodeID(ns, d.UInt32())
+	default:
+		d.nodeID(encoding &^ (flagNamespaceURI | flagServerIndex))
+		if d.err != nil {
+			return
+		}
+		// Decode is the only way to the flags, and aliases what it is given.
+		_, _ = n.Decode(bytes.Clone(d.b[start:d.pos]))
 	}
-	_, _ = n.Decode(raw) // NodeID has checked it
 }
 
 type expandedParts struct{ nodeID ua.NodeID }
@@ -39,8 +53,7 @@ func (d *Decoder) uaExpandedNodeID(e *ua.ExpandedNodeID, p *expandedParts) {
 	e.NodeID = &p.nodeID
 	start := d.pos
 	encoding := d.Byte()
-	id := d.nodeID(encoding &^ (flagNamespaceURI | flagServerIndex))
-	d.decodeNodeID(&p.nodeID, start, id.Type)
+	d.decodeNodeID(&p.nodeID, start, encoding)
 	if encoding&flagNamespaceURI != 0 {
 		e.NamespaceURI = d.String()
 	}
