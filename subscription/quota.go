@@ -1,0 +1,95 @@
+package subscription
+
+import "sync"
+
+// quota counts what exists against the totals and against what one owner may have (hostile.md X8). Its lock is a leaf.
+type quota struct {
+	mu     sync.Mutex
+	limits *Limits
+	total  usage
+	owners map[string]*account
+}
+
+type usage struct{ subscriptions, items, values int }
+
+// An account is one owner's share. It exists while anything is charged to it.
+type account struct {
+	key string
+	usage
+}
+
+// takeSubscription charges a subscription to the owner; ok is false when a limit is reached.
+func (q *quota) takeSubscription(owner string) (a *account, ok bool) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	a = q.owners[owner]
+	if q.total.subscriptions >= q.limits.MaxSubscriptions {
+		return nil, false
+	}
+	if a == nil {
+		a = &account{key: owner}
+		q.owners[owner] = a
+	} else if a.subscriptions >= q.limits.MaxSubscriptionsPerOwner {
+		return nil, false
+	}
+	q.total.subscriptions++
+	a.subscriptions++
+	return a, true
+}
+
+// takeItem charges an item with a queue of the wanted size and returns the size granted.
+func (q *quota) takeItem(a *account, size uint32) (granted uint32, ok bool) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.total.items >= q.limits.MaxMonitoredItems || a.items >= q.limits.MaxMonitoredItemsPerOwner {
+		return 0, false
+	}
+	q.total.items++
+	a.items++
+	return q.takeValues(a, size), true
+}
+
+// resize changes the charge of a queue and returns the size granted.
+func (q *quota) resize(a *account, from, to uint32) uint32 {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.giveValues(a, from)
+	return q.takeValues(a, to)
+}
+
+// takeValues charges a queue: its first place is the item's own.
+func (q *quota) takeValues(a *account, size uint32) uint32 {
+	free := min(q.limits.MaxQueuedValues-q.total.values, threeQuarters(q.limits.MaxQueuedValues)-a.values)
+	n := max(min(int(size)-1, free), 0)
+	q.total.values += n
+	a.values += n
+	return uint32(n) + 1
+}
+
+func (q *quota) giveValues(a *account, size uint32) {
+	q.total.values -= int(size) - 1
+	a.values -= int(size) - 1
+}
+
+func (q *quota) giveItem(a *account, size uint32) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.total.items--
+	a.items--
+	q.giveValues(a, size)
+}
+
+func (q *quota) giveSubscription(a *account) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.total.subscriptions--
+	if a.subscriptions--; a.subscriptions == 0 {
+		delete(q.owners, a.key)
+	}
+}
+
+func (q *quota) used() usage {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.total
+}
