@@ -44,19 +44,15 @@ func read(s *Set, r *Request) ua.StatusCode {
 		if code := r.decoded(); code != ua.StatusOK {
 			return code
 		}
-		if rd.Attribute == uint32(ua.AttributeIDValue) {
-			if node := s.Space.Lookup(rd.ID); node != nil && node.Dynamic() {
-				if r.Defer() {
-					return ua.StatusOK
-				}
-				r.Out = s.readGuarded(r.Out, rd)
-				if r.Full() {
-					return ua.StatusBadResponseTooLarge
-				}
-				continue
+		rd.Node = s.Space.Lookup(rd.ID)
+		if rd.Attribute == uint32(ua.AttributeIDValue) && rd.Node != nil && rd.Node.Dynamic() {
+			if foreign(rd.Node) && r.Defer() {
+				return ua.StatusOK
 			}
+			r.Out = s.readGuarded(r.Out, rd)
+		} else {
+			r.Out = s.Space.AppendRead(r.Out, rd)
 		}
-		r.Out = s.Space.AppendRead(r.Out, rd)
 		if r.Full() {
 			return ua.StatusBadResponseTooLarge
 		}
@@ -64,6 +60,10 @@ func read(s *Set, r *Request) ua.StatusCode {
 	r.noDiagnostics()
 	return ua.StatusOK
 }
+
+// foreign tells whether the callbacks of a node are a host's, which may block.
+// Those of namespace 0 are the server's own and read memory only.
+func foreign(n *addressspace.Node) bool { return n.ID().Namespace != 0 }
 
 // readGuarded reads through a callback of the host that may panic.
 func (s *Set) readGuarded(out []byte, rd *addressspace.Read) (b []byte) {

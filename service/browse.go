@@ -3,7 +3,6 @@ package service
 import (
 	"github.com/breakwater-ua/breakwater/addressspace"
 	"github.com/breakwater-ua/breakwater/uabinary"
-	"github.com/gopcua/opcua/id"
 	"github.com/gopcua/opcua/ua"
 )
 
@@ -116,7 +115,7 @@ func (s *Set) putBrowseResult(r *Request, b *browsing) {
 		r.Out = append(r.Out, 0xff, 0xff, 0xff, 0xff)
 	}
 	count := r.beginArray()
-	n, more := b.putReferences(s.Space, r)
+	n, more := b.putReferences(r)
 	r.endArray(count, n)
 	switch {
 	case more:
@@ -182,10 +181,10 @@ const maxReferenceSize = 4 * referenceSize
 
 // putReferences appends the references that match, from b.next on, until the
 // limit or about the end of the response; more tells whether others match.
-func (b *browsing) putReferences(space *addressspace.Space, r *Request) (n int, more bool) {
+func (b *browsing) putReferences(r *Request) (n int, more bool) {
 	for ; b.next < len(b.refs); b.next++ {
 		ref := &b.refs[b.next]
-		if !b.matches(space, ref) {
+		if !b.matches(ref) {
 			continue
 		}
 		if b.limit > 0 && n >= b.limit {
@@ -194,13 +193,13 @@ func (b *browsing) putReferences(space *addressspace.Space, r *Request) (n int, 
 		if n > 0 && r.Limit > 0 && len(r.Out) > r.Limit-r.Limit/8 {
 			return n, true
 		}
-		b.putReference(space, r, ref)
+		b.putReference(r, ref)
 		n++
 	}
 	return n, false
 }
 
-func (b *browsing) matches(space *addressspace.Space, ref *addressspace.Reference) bool {
+func (b *browsing) matches(ref *addressspace.Reference) bool {
 	switch b.direction {
 	case ua.BrowseDirectionForward:
 		if ref.Inverse {
@@ -216,7 +215,7 @@ func (b *browsing) matches(space *addressspace.Space, ref *addressspace.Referenc
 			return false
 		}
 		if ref.Type != b.lastType {
-			b.lastType, b.lastOK = ref.Type, space.SubtypeOf(ref.Type, b.refType)
+			b.lastType, b.lastOK = ref.Type, addressspace.SubtypeOf(ref.Type, b.refType)
 		}
 		if !b.lastOK {
 			return false
@@ -228,7 +227,7 @@ func (b *browsing) matches(space *addressspace.Space, ref *addressspace.Referenc
 
 // putReference appends a ReferenceDescription, OPC 10000-4 §7.30; fields that
 // the result mask leaves out are null.
-func (b *browsing) putReference(space *addressspace.Space, r *Request, ref *addressspace.Reference) {
+func (b *browsing) putReference(r *Request, ref *addressspace.Reference) {
 	out := r.Out
 	if b.mask&uint32(ua.BrowseResultMaskReferenceTypeID) != 0 {
 		out = uabinary.AppendNodeID(out, ref.Type.ID())
@@ -242,7 +241,7 @@ func (b *browsing) putReference(space *addressspace.Space, r *Request, ref *addr
 	}
 	t := ref.Target
 	if t == nil {
-		out = uabinary.AppendExpandedNodeID(out, ref.TargetID)
+		out = uabinary.AppendExpandedNodeID(out, ref.TargetID())
 		// browse name, display name, class and type of a remote node are unknown
 		r.Out = append(out, 0, 0, 0xff, 0xff, 0xff, 0xff, 0, 0, 0, 0, 0, 0, 0)
 		return
@@ -265,7 +264,7 @@ func (b *browsing) putReference(space *addressspace.Space, r *Request, ref *addr
 	out = append(out, byte(class), byte(class>>8), byte(class>>16), byte(class>>24))
 	var def *addressspace.Node
 	if b.mask&uint32(ua.BrowseResultMaskTypeDefinition) != 0 {
-		def = typeDefinition(t)
+		def = t.TypeDefinition()
 	}
 	if def != nil {
 		out = uabinary.AppendNodeID(out, def.ID())
@@ -273,20 +272,4 @@ func (b *browsing) putReference(space *addressspace.Space, r *Request, ref *addr
 		out = append(out, 0, 0)
 	}
 	r.Out = out
-}
-
-// typeDefinition gives the target of the HasTypeDefinition reference that
-// Objects and Variables have.
-func typeDefinition(n *addressspace.Node) *addressspace.Node {
-	if c := n.Class(); c != ua.NodeClassObject && c != ua.NodeClassVariable {
-		return nil
-	}
-	hasTypeDefinition := uabinary.NumericID(0, id.HasTypeDefinition)
-	refs := n.References()
-	for i := range refs {
-		if !refs[i].Inverse && refs[i].Type.ID().Equal(hasTypeDefinition) {
-			return refs[i].Target
-		}
-	}
-	return nil
 }

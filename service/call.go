@@ -73,7 +73,7 @@ func (s *Set) callGuarded(r *Request, object, method uabinary.NodeID, args []uab
 // the arguments were the trouble, output arguments only with success.
 func (r *Request) putCallResult(code ua.StatusCode, argResults []ua.StatusCode, out []uabinary.Variant) {
 	r.putStatus(code)
-	if code.IsBad() {
+	if Failed(code) {
 		out = nil
 	}
 	r.putCount(len(argResults))

@@ -3,6 +3,7 @@ package service
 import (
 	"context"
 	"encoding/binary"
+	"strconv"
 	"time"
 
 	"github.com/breakwater-ua/breakwater/addressspace"
@@ -38,6 +39,7 @@ type Request struct {
 	Context   context.Context      // ends with the session, the timeout hint, Cancel and the server; only set when MayBlock
 	MayBlock  bool                 // the handler runs on a goroutine of its own
 	Out       []byte               // the response so far
+	Parked    bool                 // the answer comes later, from elsewhere
 	Limit     int                  // largest response in bytes the client and the server take; 0 = none
 	RetryHint time.Duration        // sent with a BadServerTooBusy fault; 0 = none
 
@@ -76,6 +78,9 @@ func (r *Request) Reserve(n int) {
 	}
 	r.buf, r.Out = b, out
 }
+
+// Failed reports whether the severity of a code is Bad (OPC 10000-4 §7.39).
+func Failed(code ua.StatusCode) bool { return code&0x80000000 != 0 }
 
 // Full reports whether the response has outgrown Limit; a handler that sees it
 // returns BadResponseTooLarge instead of building more of what cannot be sent.
@@ -149,7 +154,7 @@ func faultDiagnostics(want uint32, code ua.StatusCode, hint time.Duration) (info
 	if want&diagnosticsAdditionalInfo != 0 {
 		text := uastatus.Name(code)
 		if hint > 0 {
-			text = "RetryAfterMs=" + itoa(milliseconds(hint))
+			text = "RetryAfterMs=" + strconv.FormatInt(milliseconds(hint), 10)
 		}
 		info[0] |= 0x10
 		info = uabinary.AppendString(info, text)

@@ -39,7 +39,7 @@ func (s *Set) Calls() *Calls { return &s.calls }
 // session ends.
 func (s *Set) SessionClosed(sess *session.Session) {
 	s.continuations.drop(sess)
-	s.calls.cancelSession(sess, ua.StatusBadSessionClosed)
+	s.calls.CancelOwner(sess, ua.StatusBadSessionClosed)
 }
 
 // caught turns a panic in a callback of the host into BadInternalError for the

@@ -1,6 +1,7 @@
 package service
 
 import (
+	"github.com/breakwater-ua/breakwater/session"
 	"github.com/gopcua/opcua/id"
 	"github.com/gopcua/opcua/ua"
 )
@@ -30,6 +31,7 @@ type Entry struct {
 	MayPark            bool   // keeps the request until there is something to answer
 	MayBlock           bool   // always runs on a goroutine of its own
 	Kind               Kind
+	Counter            session.Service // of the session's diagnostics
 	Handle             Handler
 }
 
@@ -52,52 +54,52 @@ const (
 func rows() []row {
 	return []row{
 		// §5.5 Discovery
-		{"FindServers", id.FindServersRequest_Encoding_DefaultBinary, id.FindServersResponse_Encoding_DefaultBinary, discovery, findServers},
-		{"FindServersOnNetwork", id.FindServersOnNetworkRequest_Encoding_DefaultBinary, id.FindServersOnNetworkResponse_Encoding_DefaultBinary, 0, nil},
-		{"GetEndpoints", id.GetEndpointsRequest_Encoding_DefaultBinary, id.GetEndpointsResponse_Encoding_DefaultBinary, discovery, getEndpoints},
-		{"RegisterServer", id.RegisterServerRequest_Encoding_DefaultBinary, id.RegisterServerResponse_Encoding_DefaultBinary, 0, nil},
-		{"RegisterServer2", id.RegisterServer2Request_Encoding_DefaultBinary, id.RegisterServer2Response_Encoding_DefaultBinary, 0, nil},
+		{"FindServers", id.FindServersRequest_Encoding_DefaultBinary, id.FindServersResponse_Encoding_DefaultBinary, discovery, findServers, session.ServiceOther},
+		{"FindServersOnNetwork", id.FindServersOnNetworkRequest_Encoding_DefaultBinary, id.FindServersOnNetworkResponse_Encoding_DefaultBinary, 0, nil, session.ServiceOther},
+		{"GetEndpoints", id.GetEndpointsRequest_Encoding_DefaultBinary, id.GetEndpointsResponse_Encoding_DefaultBinary, discovery, getEndpoints, session.ServiceOther},
+		{"RegisterServer", id.RegisterServerRequest_Encoding_DefaultBinary, id.RegisterServerResponse_Encoding_DefaultBinary, 0, nil, session.ServiceOther},
+		{"RegisterServer2", id.RegisterServer2Request_Encoding_DefaultBinary, id.RegisterServer2Response_Encoding_DefaultBinary, 0, nil, session.ServiceOther},
 		// §5.7 Session. The store checks their tokens: they work on sessions that
 		// are not activated yet or bound to another channel.
-		{"CreateSession", id.CreateSessionRequest_Encoding_DefaultBinary, id.CreateSessionResponse_Encoding_DefaultBinary, blocks | establish, createSession},
-		{"ActivateSession", id.ActivateSessionRequest_Encoding_DefaultBinary, id.ActivateSessionResponse_Encoding_DefaultBinary, blocks | establish, activateSession},
-		{"CloseSession", id.CloseSessionRequest_Encoding_DefaultBinary, id.CloseSessionResponse_Encoding_DefaultBinary, closes, closeSession},
-		{"Cancel", id.CancelRequest_Encoding_DefaultBinary, id.CancelResponse_Encoding_DefaultBinary, inSession | closes, cancel},
+		{"CreateSession", id.CreateSessionRequest_Encoding_DefaultBinary, id.CreateSessionResponse_Encoding_DefaultBinary, blocks | establish, createSession, session.ServiceOther},
+		{"ActivateSession", id.ActivateSessionRequest_Encoding_DefaultBinary, id.ActivateSessionResponse_Encoding_DefaultBinary, blocks | establish, activateSession, session.ServiceOther},
+		{"CloseSession", id.CloseSessionRequest_Encoding_DefaultBinary, id.CloseSessionResponse_Encoding_DefaultBinary, closes, closeSession, session.ServiceOther},
+		{"Cancel", id.CancelRequest_Encoding_DefaultBinary, id.CancelResponse_Encoding_DefaultBinary, inSession | closes, cancel, session.ServiceOther},
 		// §5.8 NodeManagement
-		{"AddNodes", id.AddNodesRequest_Encoding_DefaultBinary, id.AddNodesResponse_Encoding_DefaultBinary, inSession, nil},
-		{"AddReferences", id.AddReferencesRequest_Encoding_DefaultBinary, id.AddReferencesResponse_Encoding_DefaultBinary, inSession, nil},
-		{"DeleteNodes", id.DeleteNodesRequest_Encoding_DefaultBinary, id.DeleteNodesResponse_Encoding_DefaultBinary, inSession, nil},
-		{"DeleteReferences", id.DeleteReferencesRequest_Encoding_DefaultBinary, id.DeleteReferencesResponse_Encoding_DefaultBinary, inSession, nil},
+		{"AddNodes", id.AddNodesRequest_Encoding_DefaultBinary, id.AddNodesResponse_Encoding_DefaultBinary, inSession, nil, session.ServiceAddNodes},
+		{"AddReferences", id.AddReferencesRequest_Encoding_DefaultBinary, id.AddReferencesResponse_Encoding_DefaultBinary, inSession, nil, session.ServiceAddReferences},
+		{"DeleteNodes", id.DeleteNodesRequest_Encoding_DefaultBinary, id.DeleteNodesResponse_Encoding_DefaultBinary, inSession, nil, session.ServiceDeleteNodes},
+		{"DeleteReferences", id.DeleteReferencesRequest_Encoding_DefaultBinary, id.DeleteReferencesResponse_Encoding_DefaultBinary, inSession, nil, session.ServiceDeleteReferences},
 		// §5.9 View
-		{"Browse", id.BrowseRequest_Encoding_DefaultBinary, id.BrowseResponse_Encoding_DefaultBinary, inSession, browse},
-		{"BrowseNext", id.BrowseNextRequest_Encoding_DefaultBinary, id.BrowseNextResponse_Encoding_DefaultBinary, inSession, browseNext},
-		{"TranslateBrowsePathsToNodeIds", id.TranslateBrowsePathsToNodeIDsRequest_Encoding_DefaultBinary, id.TranslateBrowsePathsToNodeIDsResponse_Encoding_DefaultBinary, inSession, translateBrowsePaths},
-		{"RegisterNodes", id.RegisterNodesRequest_Encoding_DefaultBinary, id.RegisterNodesResponse_Encoding_DefaultBinary, inSession, registerNodes},
-		{"UnregisterNodes", id.UnregisterNodesRequest_Encoding_DefaultBinary, id.UnregisterNodesResponse_Encoding_DefaultBinary, inSession, unregisterNodes},
+		{"Browse", id.BrowseRequest_Encoding_DefaultBinary, id.BrowseResponse_Encoding_DefaultBinary, inSession, browse, session.ServiceBrowse},
+		{"BrowseNext", id.BrowseNextRequest_Encoding_DefaultBinary, id.BrowseNextResponse_Encoding_DefaultBinary, inSession, browseNext, session.ServiceBrowseNext},
+		{"TranslateBrowsePathsToNodeIds", id.TranslateBrowsePathsToNodeIDsRequest_Encoding_DefaultBinary, id.TranslateBrowsePathsToNodeIDsResponse_Encoding_DefaultBinary, inSession, translateBrowsePaths, session.ServiceTranslateBrowsePaths},
+		{"RegisterNodes", id.RegisterNodesRequest_Encoding_DefaultBinary, id.RegisterNodesResponse_Encoding_DefaultBinary, inSession, registerNodes, session.ServiceRegisterNodes},
+		{"UnregisterNodes", id.UnregisterNodesRequest_Encoding_DefaultBinary, id.UnregisterNodesResponse_Encoding_DefaultBinary, inSession, unregisterNodes, session.ServiceUnregisterNodes},
 		// §5.10 Query
-		{"QueryFirst", id.QueryFirstRequest_Encoding_DefaultBinary, id.QueryFirstResponse_Encoding_DefaultBinary, inSession, nil},
-		{"QueryNext", id.QueryNextRequest_Encoding_DefaultBinary, id.QueryNextResponse_Encoding_DefaultBinary, inSession, nil},
+		{"QueryFirst", id.QueryFirstRequest_Encoding_DefaultBinary, id.QueryFirstResponse_Encoding_DefaultBinary, inSession, nil, session.ServiceQueryFirst},
+		{"QueryNext", id.QueryNextRequest_Encoding_DefaultBinary, id.QueryNextResponse_Encoding_DefaultBinary, inSession, nil, session.ServiceQueryNext},
 		// §5.11 Attribute
-		{"Read", id.ReadRequest_Encoding_DefaultBinary, id.ReadResponse_Encoding_DefaultBinary, inSession, read},
-		{"HistoryRead", id.HistoryReadRequest_Encoding_DefaultBinary, id.HistoryReadResponse_Encoding_DefaultBinary, inSession, nil},
-		{"Write", id.WriteRequest_Encoding_DefaultBinary, id.WriteResponse_Encoding_DefaultBinary, inSession, write},
-		{"HistoryUpdate", id.HistoryUpdateRequest_Encoding_DefaultBinary, id.HistoryUpdateResponse_Encoding_DefaultBinary, inSession, nil},
+		{"Read", id.ReadRequest_Encoding_DefaultBinary, id.ReadResponse_Encoding_DefaultBinary, inSession, read, session.ServiceRead},
+		{"HistoryRead", id.HistoryReadRequest_Encoding_DefaultBinary, id.HistoryReadResponse_Encoding_DefaultBinary, inSession, nil, session.ServiceHistoryRead},
+		{"Write", id.WriteRequest_Encoding_DefaultBinary, id.WriteResponse_Encoding_DefaultBinary, inSession, write, session.ServiceWrite},
+		{"HistoryUpdate", id.HistoryUpdateRequest_Encoding_DefaultBinary, id.HistoryUpdateResponse_Encoding_DefaultBinary, inSession, nil, session.ServiceHistoryUpdate},
 		// §5.12 Method
-		{"Call", id.CallRequest_Encoding_DefaultBinary, id.CallResponse_Encoding_DefaultBinary, inSession | blocks, call},
+		{"Call", id.CallRequest_Encoding_DefaultBinary, id.CallResponse_Encoding_DefaultBinary, inSession | blocks, call, session.ServiceCall},
 		// §5.13 MonitoredItem
-		{"CreateMonitoredItems", id.CreateMonitoredItemsRequest_Encoding_DefaultBinary, id.CreateMonitoredItemsResponse_Encoding_DefaultBinary, inSession, createMonitoredItems},
-		{"ModifyMonitoredItems", id.ModifyMonitoredItemsRequest_Encoding_DefaultBinary, id.ModifyMonitoredItemsResponse_Encoding_DefaultBinary, inSession, modifyMonitoredItems},
-		{"SetMonitoringMode", id.SetMonitoringModeRequest_Encoding_DefaultBinary, id.SetMonitoringModeResponse_Encoding_DefaultBinary, inSession, setMonitoringMode},
-		{"SetTriggering", id.SetTriggeringRequest_Encoding_DefaultBinary, id.SetTriggeringResponse_Encoding_DefaultBinary, inSession, setTriggering},
-		{"DeleteMonitoredItems", id.DeleteMonitoredItemsRequest_Encoding_DefaultBinary, id.DeleteMonitoredItemsResponse_Encoding_DefaultBinary, inSession, deleteMonitoredItems},
+		{"CreateMonitoredItems", id.CreateMonitoredItemsRequest_Encoding_DefaultBinary, id.CreateMonitoredItemsResponse_Encoding_DefaultBinary, inSession, createMonitoredItems, session.ServiceCreateMonitoredItems},
+		{"ModifyMonitoredItems", id.ModifyMonitoredItemsRequest_Encoding_DefaultBinary, id.ModifyMonitoredItemsResponse_Encoding_DefaultBinary, inSession, modifyMonitoredItems, session.ServiceModifyMonitoredItems},
+		{"SetMonitoringMode", id.SetMonitoringModeRequest_Encoding_DefaultBinary, id.SetMonitoringModeResponse_Encoding_DefaultBinary, inSession, setMonitoringMode, session.ServiceSetMonitoringMode},
+		{"SetTriggering", id.SetTriggeringRequest_Encoding_DefaultBinary, id.SetTriggeringResponse_Encoding_DefaultBinary, inSession, setTriggering, session.ServiceSetTriggering},
+		{"DeleteMonitoredItems", id.DeleteMonitoredItemsRequest_Encoding_DefaultBinary, id.DeleteMonitoredItemsResponse_Encoding_DefaultBinary, inSession, deleteMonitoredItems, session.ServiceDeleteMonitoredItems},
 		// §5.14 Subscription
-		{"CreateSubscription", id.CreateSubscriptionRequest_Encoding_DefaultBinary, id.CreateSubscriptionResponse_Encoding_DefaultBinary, inSession, createSubscription},
-		{"ModifySubscription", id.ModifySubscriptionRequest_Encoding_DefaultBinary, id.ModifySubscriptionResponse_Encoding_DefaultBinary, inSession, modifySubscription},
-		{"SetPublishingMode", id.SetPublishingModeRequest_Encoding_DefaultBinary, id.SetPublishingModeResponse_Encoding_DefaultBinary, inSession, setPublishingMode},
-		{"Publish", id.PublishRequest_Encoding_DefaultBinary, id.PublishResponse_Encoding_DefaultBinary, inSession | parks, publish},
-		{"Republish", id.RepublishRequest_Encoding_DefaultBinary, id.RepublishResponse_Encoding_DefaultBinary, inSession, republish},
-		{"TransferSubscriptions", id.TransferSubscriptionsRequest_Encoding_DefaultBinary, id.TransferSubscriptionsResponse_Encoding_DefaultBinary, inSession, transferSubscriptions},
-		{"DeleteSubscriptions", id.DeleteSubscriptionsRequest_Encoding_DefaultBinary, id.DeleteSubscriptionsResponse_Encoding_DefaultBinary, inSession, deleteSubscriptions},
+		{"CreateSubscription", id.CreateSubscriptionRequest_Encoding_DefaultBinary, id.CreateSubscriptionResponse_Encoding_DefaultBinary, inSession, createSubscription, session.ServiceCreateSubscription},
+		{"ModifySubscription", id.ModifySubscriptionRequest_Encoding_DefaultBinary, id.ModifySubscriptionResponse_Encoding_DefaultBinary, inSession, modifySubscription, session.ServiceModifySubscription},
+		{"SetPublishingMode", id.SetPublishingModeRequest_Encoding_DefaultBinary, id.SetPublishingModeResponse_Encoding_DefaultBinary, inSession, setPublishingMode, session.ServiceSetPublishingMode},
+		{"Publish", id.PublishRequest_Encoding_DefaultBinary, id.PublishResponse_Encoding_DefaultBinary, inSession | parks, publish, session.ServicePublish},
+		{"Republish", id.RepublishRequest_Encoding_DefaultBinary, id.RepublishResponse_Encoding_DefaultBinary, inSession, republish, session.ServiceRepublish},
+		{"TransferSubscriptions", id.TransferSubscriptionsRequest_Encoding_DefaultBinary, id.TransferSubscriptionsResponse_Encoding_DefaultBinary, inSession, transferSubscriptions, session.ServiceTransferSubscriptions},
+		{"DeleteSubscriptions", id.DeleteSubscriptionsRequest_Encoding_DefaultBinary, id.DeleteSubscriptionsResponse_Encoding_DefaultBinary, inSession, deleteSubscriptions, session.ServiceDeleteSubscriptions},
 	}
 }
 
@@ -106,6 +108,7 @@ type row struct {
 	request, response uint32
 	flags             int
 	handle            Handler
+	counter           session.Service
 }
 
 // A Table finds the entry of a request by its type id. Build one with NewTable;
@@ -128,6 +131,7 @@ func NewTable() *Table {
 			NeedsActivation:    row.flags&inSession != 0,
 			MayPark:            row.flags&parks != 0,
 			MayBlock:           row.flags&blocks != 0,
+			Counter:            row.counter,
 			Handle:             row.handle,
 		}
 		switch {

@@ -54,7 +54,7 @@ func translateBrowsePaths(s *Set, r *Request) ua.StatusCode {
 		}
 		code := w.path(start, elements)
 		r.putStatus(code)
-		if code.IsBad() || len(w.found) == 0 {
+		if Failed(code) || len(w.found) == 0 {
 			r.putCount(0)
 		} else {
 			r.putCount(len(w.found))
@@ -139,7 +139,7 @@ func (w *walk) follow(e *pathElement) ua.StatusCode {
 					continue
 				}
 			}
-			if refType != nil && ref.Type != refType && !(e.subtypes && w.space.SubtypeOf(ref.Type, refType)) {
+			if refType != nil && ref.Type != refType && !(e.subtypes && addressspace.SubtypeOf(ref.Type, refType)) {
 				continue
 			}
 			w.next = append(w.next, ref.Target)

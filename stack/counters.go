@@ -1,0 +1,69 @@
+package stack
+
+import (
+	"sync/atomic"
+	"time"
+
+	"github.com/breakwater-ua/breakwater/service"
+	"github.com/gopcua/opcua/ua"
+)
+
+// counters counts requests by service and outcome. Each service has a cache
+// line of its own.
+type counters struct {
+	services []serviceCounter // one more than the table: unknown services
+	lost     atomic.Uint64    // answers whose channel had gone
+	security atomic.Uint64    // refused for security reasons
+}
+
+type serviceCounter struct {
+	good, bad atomic.Uint64
+	// nanoseconds and timed: how long requests on goroutines of their own took
+	nanoseconds, timed atomic.Uint64
+	buckets            [len(latencyBuckets)]atomic.Uint64
+	_                  [64]byte
+}
+
+// latencyBuckets are upper bounds of the duration histogram.
+var latencyBuckets = [...]time.Duration{
+	100 * time.Microsecond, time.Millisecond, 5 * time.Millisecond, 25 * time.Millisecond,
+	100 * time.Millisecond, 500 * time.Millisecond, 2 * time.Second, 10 * time.Second,
+}
+
+func newCounters(t *service.Table) *counters {
+	return &counters{services: make([]serviceCounter, len(t.Entries())+1)}
+}
+
+// of returns the counter of a service; nil is the unknown one.
+func (c *counters) of(e *service.Entry) *serviceCounter {
+	if e == nil {
+		return &c.services[len(c.services)-1]
+	}
+	return &c.services[e.Index]
+}
+
+func (c *counters) service(e *service.Entry, code ua.StatusCode) {
+	if service.Failed(code) {
+		c.of(e).bad.Add(1)
+		switch code {
+		case ua.StatusBadSecurityPolicyRejected, ua.StatusBadSecurityChecksFailed, ua.StatusBadSessionIDInvalid,
+			ua.StatusBadSessionNotActivated, ua.StatusBadIdentityTokenInvalid, ua.StatusBadIdentityTokenRejected, ua.StatusBadUserAccessDenied:
+			c.security.Add(1)
+		}
+	} else {
+		c.of(e).good.Add(1)
+	}
+}
+
+// took records the duration of a request that ran on its own goroutine.
+func (c *counters) took(e *service.Entry, d time.Duration) {
+	s := c.of(e)
+	s.timed.Add(1)
+	s.nanoseconds.Add(uint64(max(d, 0)))
+	for i, top := range latencyBuckets {
+		if d <= top {
+			s.buckets[i].Add(1)
+			return
+		}
+	}
+}

@@ -1,0 +1,62 @@
+package stack
+
+import (
+	"context"
+	"sync"
+)
+
+// A group counts goroutines like a sync.WaitGroup, but may be waited for while
+// others still start, and the wait ends with a context.
+type group struct {
+	mu   sync.Mutex
+	n    int
+	idle chan struct{} // closed when n falls to 0; nil while nobody waits
+}
+
+// Go runs f on a goroutine of the group.
+func (g *group) Go(f func()) {
+	g.mu.Lock()
+	g.n++
+	g.mu.Unlock()
+	go func() {
+		defer g.leave()
+		f()
+	}()
+}
+
+func (g *group) leave() {
+	g.mu.Lock()
+	g.n--
+	if g.n == 0 && g.idle != nil {
+		close(g.idle)
+		g.idle = nil
+	}
+	g.mu.Unlock()
+}
+
+// Wait returns nil when no goroutine of the group runs, or ctx's error.
+func (g *group) Wait(ctx context.Context) error {
+	g.mu.Lock()
+	if g.n == 0 {
+		g.mu.Unlock()
+		return nil
+	}
+	if g.idle == nil {
+		g.idle = make(chan struct{})
+	}
+	idle := g.idle
+	g.mu.Unlock()
+	select {
+	case <-idle:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// Len returns the number of goroutines that run.
+func (g *group) Len() int {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.n
+}

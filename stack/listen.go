@@ -1,0 +1,259 @@
+package stack
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"net/url"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/breakwater-ua/breakwater/securechannel"
+	"github.com/breakwater-ua/breakwater/transport"
+	"github.com/breakwater-ua/breakwater/transport/uatcp"
+)
+
+// listening is the part of a Server that has to do with sockets.
+type listening struct {
+	connections *transport.Gate
+	deadlines   *transport.Deadlines
+	channels    *securechannel.Server
+	closes      []atomic.Uint64 // connections ended, by transport.CloseReason
+
+	serving context.Context // of the accept loops
+	stop    context.CancelFunc
+
+	mu        sync.Mutex
+	listeners []*uatcp.Listener // opened and not served, or being served
+	open      bool              // the configured URLs are listened on
+	stopped   bool              // no more listeners
+	wg        sync.WaitGroup    // accept loops
+	failed    chan error        // of accept loops
+}
+
+// shutdownGrace is what requests that run get when Run's context ends.
+const shutdownGrace = 10 * time.Second
+
+func (s *Server) newListening() error {
+	o := &s.opts
+	g := transport.GateOptions{
+		MaxConnections:       o.Limits.MaxChannels,
+		ConnectionsPerSecond: float64(o.RateLimits.ConnectionsPerSecond),
+		ConnectionBurst:      o.RateLimits.ConnectionBurst,
+		ConnectionsUnlimited: o.RateLimits.Disabled || o.RateLimits.ConnectionsUnlimited,
+		HelloTimeout:         o.Limits.HelloTimeout,
+		Logger:               s.log,
+	}
+	gate, err := transport.NewGate(g)
+	if err != nil {
+		return &OptionError{Field: "RateLimits", Reason: err.Error()}
+	}
+	channels, err := securechannel.NewServer(s.channelConfig())
+	if err != nil {
+		return err
+	}
+	s.connections, s.channels, s.deadlines = gate, channels, transport.NewDeadlines()
+	s.closes = make([]atomic.Uint64, len(transport.Reasons())+1)
+	s.failed = make(chan error, 1)
+	s.serving, s.stop = context.WithCancel(context.Background())
+	return nil
+}
+
+func (s *Server) listenerOptions() uatcp.Options {
+	return uatcp.Options{
+		NewSink:   s.channels.NewSink,
+		Gate:      s.connections,
+		Deadlines: s.deadlines,
+		Backlog:   s.opts.RateLimits.ListenBacklog,
+		Limits:    s.opts.Limits.transport(),
+		Closed: func(_ netip.AddrPort, reason transport.CloseReason) {
+			if int(reason) < len(s.closes) {
+				s.closes[reason].Add(1)
+			}
+		},
+		Logger: s.log,
+	}
+}
+
+// Listen opens the sockets of Options.Endpoints, so that Addrs tells which ports
+// were taken; connections wait until Run. Run calls it when nobody has.
+func (s *Server) Listen(ctx context.Context) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.stopped {
+		return ErrServerClosed
+	}
+	if s.open {
+		return nil
+	}
+	configured, err := s.opts.urls()
+	if err != nil {
+		return err
+	}
+	var opened []*uatcp.Listener
+	urls := make([]*url.URL, len(configured))
+	for i, u := range configured {
+		l, err := uatcp.Listen(ctx, net.JoinHostPort(u.Hostname(), portOf(u)), s.listenerOptions())
+		if err != nil {
+			for _, l := range opened {
+				l.Close()
+			}
+			return fmt.Errorf("stack: endpoint %s: %w", u, err)
+		}
+		opened = append(opened, l)
+		urls[i] = u
+		if a, ok := l.Addr().(*net.TCPAddr); ok {
+			urls[i] = withPort(u, a.Port)
+		}
+	}
+	s.listeners = append(s.listeners, opened...)
+	s.open = true
+	s.announce.setURLs(urls)
+	return nil
+}
+
+// Addrs returns the addresses that are listened on.
+func (s *Server) Addrs() []net.Addr {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var addrs []net.Addr
+	for _, l := range s.listeners {
+		addrs = append(addrs, l.Addr())
+	}
+	return addrs
+}
+
+// URLs returns the configured endpoint URLs, with the ports that were taken.
+func (s *Server) URLs() []string {
+	var out []string
+	for _, u := range s.announce.configured() {
+		out = append(out, u.String())
+	}
+	return out
+}
+
+// Run listens on the configured endpoints and serves until ctx ends; then it
+// shuts the server down, giving running requests 10 s, and returns nil once
+// every goroutine has ended. It returns ErrServerClosed when Shutdown was
+// called, and the error when an endpoint cannot be listened on.
+func (s *Server) Run(ctx context.Context) error {
+	err := s.run(ctx)
+	grace, cancel := context.WithTimeout(context.WithoutCancel(ctx), shutdownGrace)
+	defer cancel()
+	if down := s.Shutdown(grace); err == nil && ctx.Err() != nil {
+		err = down
+	}
+	return err
+}
+
+func (s *Server) run(ctx context.Context) error {
+	if err := s.Listen(ctx); err != nil {
+		return err
+	}
+	s.mu.Lock()
+	if s.stopped {
+		s.mu.Unlock()
+		return ErrServerClosed
+	}
+	for _, l := range s.listeners {
+		s.wg.Go(func() {
+			if err := l.Serve(s.serving); err != nil {
+				select {
+				case s.failed <- err:
+				default:
+				}
+			}
+		})
+	}
+	s.mu.Unlock()
+	s.greet()
+	select {
+	case <-ctx.Done():
+		return nil
+	case <-s.closing:
+		return ErrServerClosed
+	case err := <-s.failed:
+		return fmt.Errorf("stack: %w", err)
+	}
+}
+
+// greet logs what an operator wants to see, and warns of what he might not.
+func (s *Server) greet() {
+	o := &s.opts
+	s.log.Info("server running", "endpoints", s.URLs(), "applicationUri", o.ApplicationURI)
+	switch {
+	case o.Security.TrustAll:
+		s.log.Warn("every client certificate is trusted: for demos and tests only")
+	case o.Security.AllowNone && o.Security.AllowAnonymous:
+		s.log.Warn("anybody may connect without security or identity")
+	}
+	if len(s.announce.tokens) == 0 {
+		s.log.Warn("nobody can log in: there is no Authenticator and Security.AllowAnonymous is not set")
+	}
+}
+
+// Serve serves opc.tcp on a listener of the caller's, in memory for instance,
+// until the server ends; the listener is closed then. It may run beside Run or
+// without it.
+func (s *Server) Serve(ln net.Listener) error {
+	l, err := uatcp.New(ln, s.listenerOptions())
+	if err != nil {
+		return err
+	}
+	s.mu.Lock()
+	if s.stopped {
+		s.mu.Unlock()
+		_ = ln.Close()
+		return ErrServerClosed
+	}
+	s.listeners = append(s.listeners, l)
+	done := make(chan error, 1)
+	s.wg.Go(func() { done <- l.Serve(s.serving) })
+	s.mu.Unlock()
+	if err := <-done; err != nil {
+		return err
+	}
+	return ErrServerClosed
+}
+
+// refuseConnections makes the gate refuse newcomers as busy.
+func (s *Server) refuseConnections(retry time.Duration) {
+	s.connections.Stop(retry)
+}
+
+// closeListening ends the accept loops and all connections and waits for them.
+func (s *Server) closeListening() {
+	s.mu.Lock()
+	s.stopped = true
+	s.mu.Unlock()
+	s.stop()
+	s.wg.Wait()
+	s.mu.Lock()
+	for _, l := range s.listeners { // those that were never served
+		l.Close()
+	}
+	s.mu.Unlock()
+	s.deadlines.Close()
+}
+
+// collectConnections adds the transport's metrics.
+func (s *Server) collectConnections(c *collector, gauge, counter func(d *prometheus.Desc, v float64, labels ...string)) {
+	u := s.connections.Usage()
+	gauge(c.connections, float64(u.Connections))
+	counter(c.connectionsAccepted, float64(u.Admitted))
+	for reason, n := range u.Refused {
+		if reason != 0 {
+			counter(c.connectionsRefused, float64(n), transport.RefusalReason(reason).String())
+		}
+	}
+	for _, r := range transport.Reasons() {
+		counter(c.connectionCloses, float64(s.closes[r].Load()), r.String())
+	}
+}
+
+var errNoPKI = errors.New("there is no PKI folder to trust it by")

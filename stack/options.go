@@ -1,0 +1,177 @@
+package stack
+
+import (
+	"log/slog"
+	"time"
+
+	"github.com/breakwater-ua/breakwater/budget"
+	"github.com/breakwater-ua/breakwater/security"
+	"github.com/breakwater-ua/breakwater/service"
+	"github.com/breakwater-ua/breakwater/session"
+	"github.com/gopcua/opcua/ua"
+)
+
+// Options configure a [Server]. The zero value gives a server on
+// opc.tcp://:4840 that offers the current security policies with Sign and
+// SignAndEncrypt, keeps its certificates below the user's configuration folder
+// and lets in the users of its Authenticator, of which there are none: name an
+// Authenticator, or set Security.AllowAnonymous. NewServer resolves defaults into
+// a copy and never changes what it was given.
+type Options struct {
+	// ApplicationName is the human-readable name. Empty: "Breakwater".
+	ApplicationName string
+	// ApplicationURI identifies this installation and must be the URI in the
+	// certificate's SubjectAltName. Empty: that of the certificate when there is
+	// one, else urn:<host>:breakwater:<name>.
+	ApplicationURI string
+	// ProductURI identifies the product. Empty: "urn:breakwater".
+	ProductURI string
+	// Build fills Server/ServerStatus/BuildInfo; ProductURI is taken from above.
+	Build Build
+
+	// Endpoints are the opc.tcp URLs to listen on, "opc.tcp://host:port/path". An
+	// empty host listens on all addresses, port 0 takes a free one. Empty: one,
+	// opc.tcp://:4840. Listeners given to Server.Serve need no URL here, but the
+	// first URL is what unknown clients are told.
+	Endpoints []string
+	// Advertise are host names and addresses, with or without port, by which
+	// clients may reach the server besides those in the certificate and the
+	// local addresses; a client that used one of them is told it again. Empty: none.
+	Advertise []string
+
+	Security Security
+	// Authenticator decides about user identities. nil: nobody but anonymous
+	// callers, when Security.AllowAnonymous is set.
+	Authenticator session.Authenticator
+
+	Limits     Limits
+	RateLimits RateLimits
+	Budget     Budget
+	// Admission is asked for every request before its body is decoded. nil: the
+	// bounds of Limits.MaxExecutingRequests and MaxQueuedRequests.
+	Admission Admission
+
+	// NodeSets are NodeSet2 XML documents to import, in any order. Empty: none.
+	NodeSets [][]byte
+
+	// Logger receives what an operator should know. nil: slog.Default().
+	Logger *slog.Logger
+}
+
+// Build describes the software, OPC 10000-5 §12.4 BuildInfo. Empty fields are
+// sent as empty strings, a zero Date as the null date.
+type Build struct {
+	ManufacturerName string
+	ProductName      string
+	SoftwareVersion  string
+	BuildNumber      string
+	Date             time.Time
+}
+
+// Security says who may talk to the server and how.
+type Security struct {
+	// Policies are the security policies offered. Empty: Basic256Sha256,
+	// Aes128_Sha256_RsaOaep, Aes256_Sha256_RsaPss. None has its own switch.
+	Policies []*security.Policy
+	// Modes are the message security modes offered with each policy. Empty: Sign
+	// and SignAndEncrypt.
+	Modes []ua.MessageSecurityMode
+	// AllowNone offers an endpoint without any security as well.
+	AllowNone bool
+	// AllowAnonymous lets callers in without an identity.
+	AllowAnonymous bool
+	// DeprecatedPolicies permits Basic128Rsa15 and Basic256 in Policies. Both are
+	// broken; they are there for devices that know nothing else.
+	DeprecatedPolicies bool
+
+	// PKI is the folder of certificates and keys; it is created when it is not
+	// there, and a missing application certificate is made. Empty: "breakwater/pki"
+	// in the user's configuration folder; none is used when Key is set and PKI is
+	// empty, in which case only TrustAll lets secured clients in.
+	PKI string
+	// Key is the application instance certificate with its private key, instead
+	// of the one in the PKI folder. The server uses its gate and does not close it.
+	Key *security.Key
+	// CryptoWorkers is the number of threads for private-key work. 0:
+	// max(1, GOMAXPROCS − 1); see security.CryptoGate before raising it.
+	CryptoWorkers int
+	// TrustAll accepts every client certificate that is well-formed and valid.
+	// For demos and tests only.
+	TrustAll bool
+}
+
+// Limits bound what clients can make the server hold. All defaults are finite;
+// where 0 takes the default there is no way to ask for no limit but a large number.
+type Limits struct {
+	MaxSessions int // default 1,000
+	// MaxChannels bounds the open connections. 0: 2 × MaxSessions + 10. It must
+	// exceed MaxSessions.
+	MaxChannels int
+
+	MaxMessageSize    int // bytes of a request, and of a response whose client has no limit; default 4 MiB
+	MaxChunkCount     int // chunks of a request; default 512
+	ReceiveBufferSize int // bytes of a chunk, 8,192 to 147,456; default 65,535
+	SendBufferSize    int // likewise
+
+	MaxExecutingRequests        int // requests that run on their own goroutines; default 100
+	MaxQueuedRequests           int // … that wait for that; default 200
+	MaxPublishRequests          int // parked Publish requests per session; default 20
+	MaxParkedRequests           int // parked Publish requests of the server; 0: max(MaxQueuedRequests, MaxSessions × MaxPublishRequests)
+	MaxOutstandingPerConnection int // requests of one connection that are not answered, Publish apart; default 64
+
+	WriteQueueBytes  int           // answers of one connection not written yet; default 4 MiB
+	WriteTimeout     time.Duration // that a connection may take no answers; default 30 s
+	HelloTimeout     time.Duration // from accept to HEL; default 10 s
+	HandshakeTimeout time.Duration // from accept to the first OpenSecureChannel; default 2 min, at most that
+	AssemblyTimeout  time.Duration // from the first to the last chunk of a message; default 30 s
+
+	MinSessionTimeout, MaxSessionTimeout time.Duration // default 10 s, 1 h
+	ActivationTimeout                    time.Duration // of a created session; default 30 s
+	MinTokenLifetime, MaxTokenLifetime   time.Duration // of security tokens; default 60 s, 1 h
+
+	MinPublishingInterval, MaxPublishingInterval time.Duration // default 50 ms, 1 h
+	MaxSubscriptionsPerSession                   int           // default 100
+	MaxMonitoredItemsPerSubscription             int           // default 10,000
+	MaxMonitoredItemQueueSize                    int           // notifications of one item; default 1,000
+	MaxRetransmissionQueueSize                   int           // messages kept for Republish, per subscription; default 20
+
+	// Operations bounds the operations of one request.
+	Operations service.Limits
+
+	MaxStringLength     int // bytes of one string of a request; default MaxMessageSize
+	MaxByteStringLength int // likewise
+	MaxArrayLength      int // elements; default 1,000,000
+	MaxNestingLevel     int // of Variants, ExtensionObjects, DiagnosticInfos and filters together; default 100
+}
+
+// RateLimits bound what a storm of newcomers may cost. Isolation of clients from
+// each other and the memory budget are not affected by Disabled.
+type RateLimits struct {
+	// Disabled switches both limiters off.
+	Disabled bool
+	// ConnectionsPerSecond and ConnectionBurst admit connections. 0 or negative:
+	// 500 and 1,000.
+	ConnectionsPerSecond, ConnectionBurst int
+	// ConnectionsUnlimited switches the connection limiter off.
+	ConnectionsUnlimited bool
+	// MaxConcurrentSessionEstablishment bounds the CreateSession and
+	// ActivateSession calls in flight; more are refused with BadServerTooBusy.
+	// 0 or negative: max(8 × CPUs, 128).
+	MaxConcurrentSessionEstablishment int
+	// EstablishmentUnlimited switches that limiter off.
+	EstablishmentUnlimited bool
+	// ListenBacklog is the length of the queue of connections the operating
+	// system keeps for us. 0 or negative: 512.
+	ListenBacklog int
+}
+
+// Budget bounds the memory of partly received messages, over all connections.
+type Budget struct {
+	// MaxBytes is the total. 0: budget.DefaultMaxBytes of Limits.MaxMessageSize.
+	MaxBytes int64
+	// SessionlessBytes is the occupancy up to which channels without a session
+	// get any. 0: half of MaxBytes.
+	SessionlessBytes int64
+	// Shared is a budget to use instead, possibly with other servers.
+	Shared *budget.ChunkReassemblyBudget
+}

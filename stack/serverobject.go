@@ -1,0 +1,217 @@
+package stack
+
+import (
+	"context"
+	"math"
+	"time"
+
+	"github.com/breakwater-ua/breakwater/addressspace"
+	"github.com/breakwater-ua/breakwater/service"
+	"github.com/breakwater-ua/breakwater/uabinary"
+	"github.com/breakwater-ua/breakwater/uastatus"
+	"github.com/gopcua/opcua/id"
+	"github.com/gopcua/opcua/ua"
+)
+
+// serverProfile is the profile of OPC 10000-7 the server announces.
+const serverProfile = "http://opcfoundation.org/UA-Profile/Server/EmbeddedUA2017"
+
+// bindServerObject fills the Server object (OPC 10000-5 §8.3.2): what never
+// changes is stored, what lives is bound to callbacks that only read memory.
+func (s *Server) bindServerObject() error {
+	o, l := &s.opts, &s.opts.Limits
+	b := &binder{space: s.space}
+
+	b.set(id.Server_ServerArray, []string{o.ApplicationURI})
+	b.set(id.Server_ServiceLevel, byte(255))
+	b.set(id.Server_Auditing, false)
+	b.set(id.Server_ServerRedundancy_RedundancySupport, int32(ua.RedundancySupportNone))
+
+	b.set(id.Server_ServerCapabilities_ServerProfileArray, []string{serverProfile})
+	b.set(id.Server_ServerCapabilities_LocaleIDArray, []string{"en"})
+	b.set(id.Server_ServerCapabilities_MinSupportedSampleRate, float64(l.MinPublishingInterval)/float64(time.Millisecond))
+	b.set(id.Server_ServerCapabilities_MaxQueryContinuationPoints, uint16(0))
+	b.set(id.Server_ServerCapabilities_MaxHistoryContinuationPoints, uint16(0))
+	b.set(id.Server_ServerCapabilities_MaxBrowseContinuationPoints, uint16(min(s.set.Limits.MaxBrowseContinuationPoints, math.MaxUint16)))
+	b.set(id.Server_ServerCapabilities_MaxArrayLength, uint32(l.MaxArrayLength))
+	b.set(id.Server_ServerCapabilities_MaxStringLength, uint32(l.MaxStringLength))
+	b.set(id.Server_ServerCapabilities_MaxByteStringLength, uint32(l.MaxByteStringLength))
+	b.set(id.Server_ServerCapabilities_MaxSessions, uint32(l.MaxSessions))
+	b.set(id.Server_ServerCapabilities_MaxSubscriptions, uint32(l.MaxSessions*l.MaxSubscriptionsPerSession))
+	b.set(id.Server_ServerCapabilities_MaxSubscriptionsPerSession, uint32(l.MaxSubscriptionsPerSession))
+	b.set(id.Server_ServerCapabilities_MaxMonitoredItemsPerSubscription, uint32(l.MaxMonitoredItemsPerSubscription))
+	b.set(id.Server_ServerCapabilities_MaxMonitoredItemsQueueSize, uint32(l.MaxMonitoredItemQueueSize))
+
+	ops := s.set.Limits
+	b.set(id.Server_ServerCapabilities_OperationLimits_MaxNodesPerRead, uint32(ops.MaxNodesPerRead))
+	b.set(id.Server_ServerCapabilities_OperationLimits_MaxNodesPerWrite, uint32(ops.MaxNodesPerWrite))
+	b.set(id.Server_ServerCapabilities_OperationLimits_MaxNodesPerMethodCall, uint32(ops.MaxNodesPerMethodCall))
+	b.set(id.Server_ServerCapabilities_OperationLimits_MaxNodesPerBrowse, uint32(ops.MaxNodesPerBrowse))
+	b.set(id.Server_ServerCapabilities_OperationLimits_MaxNodesPerRegisterNodes, uint32(ops.MaxNodesPerRegisterNodes))
+	b.set(id.Server_ServerCapabilities_OperationLimits_MaxNodesPerTranslateBrowsePathsToNodeIDs, uint32(ops.MaxNodesPerTranslateBrowsePathsToNodeIDs))
+	b.set(id.Server_ServerCapabilities_OperationLimits_MaxMonitoredItemsPerCall, uint32(ops.MaxMonitoredItemsPerCall))
+
+	s.bindStatus(b)
+	s.bindDiagnostics(b)
+	s.bindMethods(b)
+	return b.err
+}
+
+// bindStatus binds ServerStatus and its components.
+func (s *Server) bindStatus(b *binder) {
+	build := s.buildInfo()
+	b.set(id.Server_ServerStatus_StartTime, s.started)
+	b.set(id.Server_ServerStatus_BuildInfo, build)
+	b.set(id.Server_ServerStatus_BuildInfo_ProductName, build.ProductName)
+	b.set(id.Server_ServerStatus_BuildInfo_ProductURI, build.ProductURI)
+	b.set(id.Server_ServerStatus_BuildInfo_ManufacturerName, build.ManufacturerName)
+	b.set(id.Server_ServerStatus_BuildInfo_SoftwareVersion, build.SoftwareVersion)
+	b.set(id.Server_ServerStatus_BuildInfo_BuildNumber, build.BuildNumber)
+	b.set(id.Server_ServerStatus_BuildInfo_BuildDate, build.BuildDate)
+	b.set(id.Server_ServerStatus_SecondsTillShutdown, uint32(0))
+	b.set(id.Server_ServerStatus_ShutdownReason, ua.NewLocalizedText(""))
+	b.set(id.Server_ServerStatus_State, int32(ua.ServerStateRunning))
+	b.live(id.Server_ServerStatus_CurrentTime, func() uabinary.Variant { return uabinary.DateTimeVariant(uabinary.Now()) })
+	b.live(id.Server_ServerStatus_SecondsTillShutdown, func() uabinary.Variant { return uabinary.UInt32(s.secondsTillShutdown()) })
+	b.live(id.Server_ServerStatus, func() uabinary.Variant {
+		v, err := uabinary.NewVariant(&ua.ServerStatusDataType{
+			StartTime:           s.started,
+			CurrentTime:         time.Now(),
+			State:               ua.ServerState(s.state.Load()),
+			BuildInfo:           build,
+			SecondsTillShutdown: s.secondsTillShutdown(),
+			ShutdownReason:      ua.NewLocalizedText(""),
+		})
+		if err != nil {
+			return uabinary.Variant{}
+		}
+		return v
+	})
+}
+
+func (s *Server) buildInfo() *ua.BuildInfo {
+	b := s.opts.Build
+	if b.ProductName == "" {
+		b.ProductName = s.opts.ApplicationName
+	}
+	return &ua.BuildInfo{
+		ProductURI:       s.opts.ProductURI,
+		ManufacturerName: b.ManufacturerName,
+		ProductName:      b.ProductName,
+		SoftwareVersion:  b.SoftwareVersion,
+		BuildNumber:      b.BuildNumber,
+		BuildDate:        b.Date,
+	}
+}
+
+// bindDiagnostics binds ServerDiagnosticsSummary; the arrays of the
+// ServerDiagnostics object stay empty.
+func (s *Server) bindDiagnostics(b *binder) {
+	b.set(id.Server_ServerDiagnostics_EnabledFlag, true)
+	field := func(node uint32, f func(*ua.ServerDiagnosticsSummaryDataType) uint32) {
+		b.live(node, func() uabinary.Variant { return uabinary.UInt32(f(s.summary())) })
+	}
+	type summary = ua.ServerDiagnosticsSummaryDataType
+	field(id.Server_ServerDiagnostics_ServerDiagnosticsSummary_ServerViewCount, func(d *summary) uint32 { return d.ServerViewCount })
+	field(id.Server_ServerDiagnostics_ServerDiagnosticsSummary_CurrentSessionCount, func(d *summary) uint32 { return d.CurrentSessionCount })
+	field(id.Server_ServerDiagnostics_ServerDiagnosticsSummary_CumulatedSessionCount, func(d *summary) uint32 { return d.CumulatedSessionCount })
+	field(id.Server_ServerDiagnostics_ServerDiagnosticsSummary_SecurityRejectedSessionCount, func(d *summary) uint32 { return d.SecurityRejectedSessionCount })
+	field(id.Server_ServerDiagnostics_ServerDiagnosticsSummary_RejectedSessionCount, func(d *summary) uint32 { return d.RejectedSessionCount })
+	field(id.Server_ServerDiagnostics_ServerDiagnosticsSummary_SessionTimeoutCount, func(d *summary) uint32 { return d.SessionTimeoutCount })
+	field(id.Server_ServerDiagnostics_ServerDiagnosticsSummary_SessionAbortCount, func(d *summary) uint32 { return d.SessionAbortCount })
+	field(id.Server_ServerDiagnostics_ServerDiagnosticsSummary_PublishingIntervalCount, func(d *summary) uint32 { return d.PublishingIntervalCount })
+	field(id.Server_ServerDiagnostics_ServerDiagnosticsSummary_CurrentSubscriptionCount, func(d *summary) uint32 { return d.CurrentSubscriptionCount })
+	field(id.Server_ServerDiagnostics_ServerDiagnosticsSummary_CumulatedSubscriptionCount, func(d *summary) uint32 { return d.CumulatedSubscriptionCount })
+	field(id.Server_ServerDiagnostics_ServerDiagnosticsSummary_SecurityRejectedRequestsCount, func(d *summary) uint32 { return d.SecurityRejectedRequestsCount })
+	field(id.Server_ServerDiagnostics_ServerDiagnosticsSummary_RejectedRequestsCount, func(d *summary) uint32 { return d.RejectedRequestsCount })
+	b.live(id.Server_ServerDiagnostics_ServerDiagnosticsSummary, func() uabinary.Variant {
+		v, err := uabinary.NewVariant(s.summary())
+		if err != nil {
+			return uabinary.Variant{}
+		}
+		return v
+	})
+}
+
+func (s *Server) summary() *ua.ServerDiagnosticsSummaryDataType {
+	st := s.Stats()
+	return &ua.ServerDiagnosticsSummaryDataType{
+		CurrentSessionCount:           uint32(st.Sessions),
+		CumulatedSessionCount:         st.SessionSummary.Cumulated,
+		SecurityRejectedSessionCount:  st.SessionSummary.SecurityRejected,
+		RejectedSessionCount:          st.SessionSummary.Rejected,
+		SessionTimeoutCount:           st.SessionSummary.Timeouts,
+		SessionAbortCount:             st.SessionSummary.Aborts,
+		CurrentSubscriptionCount:      uint32(st.Subscriptions),
+		CumulatedSubscriptionCount:    uint32(st.CumulatedSubscriptions),
+		SecurityRejectedRequestsCount: uint32(st.SecurityRejectedRequests),
+		RejectedRequestsCount:         uint32(st.RejectedRequests),
+	}
+}
+
+// bindMethods binds the methods of the Server object, OPC 10000-5 §9.1 and §9.2.
+func (s *Server) bindMethods(b *binder) {
+	b.method(id.Server_GetMonitoredItems, func(_ context.Context, c *addressspace.Call) ([]any, error) {
+		sub, ok := c.Args[0].Uint64()
+		if !ok {
+			return nil, uastatus.New(ua.StatusBadInvalidArgument, "GetMonitoredItems", nil)
+		}
+		server, client, code := s.engine.GetMonitoredItems(c.Caller.SessionID, uint32(sub))
+		if code != ua.StatusOK {
+			return nil, uastatus.New(code, "GetMonitoredItems", nil)
+		}
+		return []any{server, client}, nil
+	})
+	b.method(id.Server_ResendData, func(_ context.Context, c *addressspace.Call) ([]any, error) {
+		sub, ok := c.Args[0].Uint64()
+		if !ok {
+			return nil, uastatus.New(ua.StatusBadInvalidArgument, "ResendData", nil)
+		}
+		if code := s.engine.ResendData(c.Caller.SessionID, uint32(sub)); code != ua.StatusOK {
+			return nil, uastatus.New(code, "ResendData", nil)
+		}
+		return nil, nil
+	})
+}
+
+// A binder fills nodes of namespace 0 and keeps the first error.
+type binder struct {
+	space *addressspace.Space
+	err   error
+}
+
+func (b *binder) variable(n uint32) *addressspace.Variable {
+	v := b.space.Variable(uabinary.NumericID(0, n))
+	if v == nil {
+		b.fail(n, ua.StatusBadNodeIDUnknown)
+	}
+	return v
+}
+
+func (b *binder) fail(n uint32, err error) {
+	if b.err == nil && err != nil {
+		b.err = uastatus.New(ua.StatusBadInternalError, "Server object "+id.Name(n), err)
+	}
+}
+
+func (b *binder) set(n uint32, value any) {
+	if v := b.variable(n); v != nil {
+		b.fail(n, v.Set(value))
+	}
+}
+
+func (b *binder) live(n uint32, f func() uabinary.Variant) {
+	if v := b.variable(n); v != nil {
+		v.OnReadDataValue(func(*addressspace.Caller) uabinary.DataValue {
+			return uabinary.DataValue{Mask: ua.DataValueValue | ua.DataValueSourceTimestamp, Value: f(), SourceTimestamp: uabinary.Now()}
+		})
+	}
+}
+
+func (b *binder) method(n uint32, f addressspace.MethodFunc) {
+	if !b.space.BindMethod(uabinary.NumericID(0, n), f) {
+		b.fail(n, ua.StatusBadMethodInvalid)
+	}
+}
+
+var _ service.Discovery = (*announcer)(nil)
