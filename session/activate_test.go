@@ -174,7 +174,9 @@ func TestActivateChecksTheIdentityToken(t *testing.T) {
 		{"certificate, another's signature", cert(func(c *client, _ *ua.X509IdentityToken, r *ua.ActivateSessionRequest) {
 			r.UserTokenSignature = otherParty().sign(t, security.Basic256Sha256, serverParty().cert, c.nonce)
 		}), ua.StatusBadUserSignatureInvalid},
-		{"certificate, junk", cert(func(_ *client, k *ua.X509IdentityToken, _ *ua.ActivateSessionRequest) { k.CertificateData = []byte("junk") }), ua.StatusBadIdentityTokenInvalid},
+		{"certificate, junk", cert(func(_ *client, k *ua.X509IdentityToken, _ *ua.ActivateSessionRequest) {
+			k.CertificateData = []byte("junk")
+		}), ua.StatusBadIdentityTokenInvalid},
 		{"certificate, empty", cert(func(_ *client, k *ua.X509IdentityToken, _ *ua.ActivateSessionRequest) { k.CertificateData = nil }), ua.StatusBadIdentityTokenInvalid},
 		{"certificate, huge", cert(func(_ *client, k *ua.X509IdentityToken, _ *ua.ActivateSessionRequest) {
 			k.CertificateData = make([]byte, 1<<20)
