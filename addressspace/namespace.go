@@ -418,3 +418,20 @@ func splitPath(path string) (parent, name string) {
 	}
 	return parent, name
 }
+
+// Clear deletes every node of the namespace and forgets the model that was
+// imported into it; the namespace keeps its index. It returns the number of
+// nodes deleted.
+func (ns *Namespace) Clear() int {
+	var ids []uabinary.NodeID
+	(*ns.space.tables.Load())[ns.index].all(func(n *Node) bool {
+		ids = append(ids, n.id)
+		return true
+	})
+	count := ns.space.Delete(ids...)
+	ns.space.mu.Lock()
+	defer ns.space.mu.Unlock()
+	clear(ns.paths)
+	delete(ns.space.models, ns.uri)
+	return count
+}

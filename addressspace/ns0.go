@@ -128,8 +128,17 @@ func (s *Space) loadNamespace0() error {
 		}
 		nodes[i].attrs.Store(s.shared(raw[i]))
 	}
+	if n := s.Lookup(uabinary.NumericID(0, idIsNamespaceSubset)); n != nil {
+		n.value.Store(&uabinary.DataValue{
+			Mask:            ua.DataValueValue | ua.DataValueSourceTimestamp,
+			Value:           uabinary.Boolean(true), // internal/gen leaves instances out
+			SourceTimestamp: now,
+		})
+	}
 	return nil
 }
+
+const idIsNamespaceSubset = 15961
 
 func text(d *uabinary.Decoder) *uabinary.LocalizedText {
 	return &uabinary.LocalizedText{Text: d.StringBytes()}

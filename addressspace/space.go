@@ -8,6 +8,7 @@ import (
 
 	"github.com/gopcua/opcua/ua"
 
+	"github.com/breakwater-ua/breakwater/addressspace/internal/nodeset"
 	"github.com/breakwater-ua/breakwater/uabinary"
 )
 
@@ -39,6 +40,7 @@ type Space struct {
 	uris   []string
 	spaces map[string]*Namespace
 	intern map[attributes]*attributes
+	models map[string]nodeset.Model // imported information models by URI
 
 	count atomic.Int64
 	known wellKnown
@@ -67,6 +69,7 @@ func New(o Options) (*Space, error) {
 		maxBrowseName: o.MaxBrowseNameLength,
 		spaces:        make(map[string]*Namespace),
 		intern:        make(map[attributes]*attributes),
+		models:        map[string]nodeset.Model{NamespaceOPCUA: {URI: NamespaceOPCUA}},
 	}
 	s.tables.Store(&[]*table{})
 	s.mu.Lock()

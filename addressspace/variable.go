@@ -1,7 +1,9 @@
 package addressspace
 
 import (
+	"encoding/binary"
 	"fmt"
+	"math"
 	"time"
 
 	"github.com/gopcua/opcua/ua"
@@ -53,6 +55,14 @@ func (v *Variable) Set(value any) error {
 		}
 		return v.SetDataValue(dv)
 	}
+	if box := boxScalar(value); box != nil {
+		if vt, code := v.node.checkValue(box.dv.Value); code == ua.StatusOK {
+			box.dv.Value = vt
+			v.node.store(&box.dv)
+			return nil
+		}
+		return v.mismatch(value)
+	}
 	vt, err := toVariant(value)
 	if err != nil {
 		return err
@@ -67,6 +77,57 @@ func (v *Variable) Set(value any) error {
 		SourceTimestamp: uabinary.Now(),
 	})
 	return nil
+}
+
+// scalarBox is a value and its encoding in one allocation.
+type scalarBox struct {
+	dv  uabinary.DataValue
+	enc [9]byte
+}
+
+// boxScalar boxes the scalars whose encoding has a fixed size, nil for others.
+func boxScalar(value any) *scalarBox {
+	var t ua.TypeID
+	var bits uint64
+	size := 8
+	switch x := value.(type) {
+	case float64:
+		t, bits = ua.TypeIDDouble, math.Float64bits(x)
+	case float32:
+		t, bits, size = ua.TypeIDFloat, uint64(math.Float32bits(x)), 4
+	case bool:
+		if x {
+			bits = 1
+		}
+		t, size = ua.TypeIDBoolean, 1
+	case int32:
+		t, bits, size = ua.TypeIDInt32, uint64(uint32(x)), 4
+	case uint32:
+		t, bits, size = ua.TypeIDUint32, uint64(x), 4
+	case int64:
+		t, bits = ua.TypeIDInt64, uint64(x)
+	case uint64:
+		t, bits = ua.TypeIDUint64, x
+	case int16:
+		t, bits, size = ua.TypeIDInt16, uint64(uint16(x)), 2
+	case uint16:
+		t, bits, size = ua.TypeIDUint16, uint64(x), 2
+	case int8:
+		t, bits, size = ua.TypeIDSByte, uint64(uint8(x)), 1
+	case uint8:
+		t, bits, size = ua.TypeIDByte, uint64(x), 1
+	default:
+		return nil
+	}
+	box := new(scalarBox)
+	box.enc[0] = byte(t)
+	binary.LittleEndian.PutUint64(box.enc[1:], bits)
+	var d uabinary.Decoder
+	d.Reset(box.enc[:1+size], nil)
+	box.dv.Value = d.Variant()
+	box.dv.Mask = ua.DataValueValue | ua.DataValueSourceTimestamp
+	box.dv.SourceTimestamp = uabinary.Now()
+	return box
 }
 
 func (v *Variable) mismatch(value any) error {

@@ -54,6 +54,7 @@ var pruned = map[uint32]string{
 	24101: "ConformanceUnits: optional, not kept",
 	24226: "Resources: no TSN or provisioning",
 	31915: "Locations: none",
+	32405: "DataSetClasses: no PubSub",
 }
 
 func main() {
