@@ -2,8 +2,6 @@ package stack
 
 import (
 	"github.com/prometheus/client_golang/prometheus"
-
-	"github.com/breakwater-ua/breakwater/transport"
 )
 
 // A collector turns Stats into metrics when it is scraped; counting itself
@@ -108,5 +106,3 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 		gauge(c.cryptoMean, g.MeanOperation().Seconds())
 	}
 }
-
-var _ = transport.Reasons

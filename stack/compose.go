@@ -8,13 +8,9 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/breakwater-ua/breakwater/security"
-	"github.com/breakwater-ua/breakwater/security/pki"
 	"github.com/breakwater-ua/breakwater/service"
 	"github.com/breakwater-ua/breakwater/session"
 	"github.com/breakwater-ua/breakwater/subscription"
-	"github.com/breakwater-ua/breakwater/uabinary"
-	"github.com/breakwater-ua/breakwater/uastatus"
 	"github.com/gopcua/opcua/ua"
 )
 
@@ -65,18 +61,6 @@ func (s *Server) sessionOptions(auth session.Authenticator) session.Options {
 		so.Gate = func(context.Context, session.Channel) (func(), ua.StatusCode) { return func() {}, ua.StatusOK }
 	}
 	return so
-}
-
-// validateUser decides about X.509 user certificates.
-func (s *Server) validateUser(_ context.Context, chain []byte, policy *security.Policy) error {
-	if s.pki == nil {
-		if s.opts.Security.TrustAll {
-			return nil
-		}
-		return uastatus.New(ua.StatusBadIdentityTokenRejected, "user certificate", errNoPKI)
-	}
-	_, err := s.pki.Validate(chain, pki.Check{Policy: policy, User: true})
-	return err
 }
 
 func (s *Server) subscriptionOptions() subscription.Options {
@@ -154,5 +138,3 @@ func (s *Server) hosts() []string {
 	}
 	return out
 }
-
-var _ = uabinary.Limits{}

@@ -63,7 +63,7 @@ func (d *dispatcher) Closed(ch *securechannel.Channel, reason transport.CloseRea
 func (d *dispatcher) Message(ch *securechannel.Channel, m *securechannel.Message) {
 	r := d.requests.Get().(*request)
 	r.Channel, r.RequestID = ch, m.RequestID
-	r.Time = time.Now()
+	r.Time = m.Received
 	r.Now = uabinary.FromTime(r.Time)
 	entry, code := d.route(ch, r, m.Body)
 	if code != ua.StatusOK {

@@ -2,11 +2,11 @@ package stack
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net"
 	"net/netip"
 	"net/url"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -29,11 +29,12 @@ type listening struct {
 	stop    context.CancelFunc
 
 	mu        sync.Mutex
-	listeners []*uatcp.Listener // opened and not served, or being served
-	open      bool              // the configured URLs are listened on
-	stopped   bool              // no more listeners
-	wg        sync.WaitGroup    // accept loops
-	failed    chan error        // of accept loops
+	listeners []*uatcp.Listener
+	served    int            // so many of listeners, the first ones, are or were served
+	open      bool           // the configured URLs are listened on
+	stopped   bool           // no more listeners
+	wg        sync.WaitGroup // accept loops
+	failed    chan error     // of accept loops
 }
 
 // shutdownGrace is what requests that run get when Run's context ends.
@@ -100,9 +101,7 @@ func (s *Server) Listen(ctx context.Context) error {
 	for i, u := range configured {
 		l, err := uatcp.Listen(ctx, net.JoinHostPort(u.Hostname(), portOf(u)), s.listenerOptions())
 		if err != nil {
-			for _, l := range opened {
-				l.Close()
-			}
+			abandon(opened)
 			return fmt.Errorf("stack: endpoint %s: %w", u, err)
 		}
 		opened = append(opened, l)
@@ -160,7 +159,9 @@ func (s *Server) run(ctx context.Context) error {
 		s.mu.Unlock()
 		return ErrServerClosed
 	}
-	for _, l := range s.listeners {
+	unserved := s.listeners[s.served:]
+	s.served = len(s.listeners)
+	for _, l := range unserved {
 		s.wg.Go(func() {
 			if err := l.Serve(s.serving); err != nil {
 				select {
@@ -211,7 +212,8 @@ func (s *Server) Serve(ln net.Listener) error {
 		_ = ln.Close()
 		return ErrServerClosed
 	}
-	s.listeners = append(s.listeners, l)
+	s.listeners = slices.Insert(s.listeners, s.served, l)
+	s.served++
 	done := make(chan error, 1)
 	s.wg.Go(func() { done <- l.Serve(s.serving) })
 	s.mu.Unlock()
@@ -230,15 +232,21 @@ func (s *Server) refuseConnections(retry time.Duration) {
 func (s *Server) closeListening() {
 	s.mu.Lock()
 	s.stopped = true
+	unserved := s.listeners[s.served:]
 	s.mu.Unlock()
 	s.stop()
 	s.wg.Wait()
-	s.mu.Lock()
-	for _, l := range s.listeners { // those that were never served
-		l.Close()
-	}
-	s.mu.Unlock()
+	abandon(unserved)
 	s.deadlines.Close()
+}
+
+// abandon closes listeners that were never served.
+func abandon(ls []*uatcp.Listener) {
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	for _, l := range ls {
+		_ = l.Serve(ctx)
+	}
 }
 
 // collectConnections adds the transport's metrics.
@@ -255,5 +263,3 @@ func (s *Server) collectConnections(c *collector, gauge, counter func(d *prometh
 		counter(c.connectionCloses, float64(s.closes[r].Load()), r.String())
 	}
 }
-
-var errNoPKI = errors.New("there is no PKI folder to trust it by")

@@ -70,8 +70,9 @@ type Build struct {
 
 // Security says who may talk to the server and how.
 type Security struct {
-	// Policies are the security policies offered. Empty: Basic256Sha256,
-	// Aes128_Sha256_RsaOaep, Aes256_Sha256_RsaPss. None has its own switch.
+	// Policies are the security policies offered. nil: Basic256Sha256,
+	// Aes128_Sha256_RsaOaep, Aes256_Sha256_RsaPss. Empty but not nil: no secured
+	// endpoints. None has its own switch.
 	Policies []*security.Policy
 	// Modes are the message security modes offered with each policy. Empty: Sign
 	// and SignAndEncrypt.

@@ -125,6 +125,12 @@ func (s *Server) openKey() error {
 		}
 	}
 	dir := o.Security.PKI
+	if dir == "" && len(o.Security.Policies) == 0 {
+		if o.ApplicationURI == "" {
+			o.ApplicationURI = s.defaultURI()
+		}
+		return nil // policy None needs no certificate
+	}
 	if dir == "" {
 		config, err := os.UserConfigDir()
 		if err != nil {

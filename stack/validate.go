@@ -49,6 +49,9 @@ func (o Options) Validate() error {
 			return bad("Security.Modes", "%v is neither Sign nor SignAndEncrypt; for None set Security.AllowNone", m)
 		}
 	}
+	if len(o.offers()) == 0 {
+		return bad("Security", "offers no endpoint: name Policies or set AllowNone")
+	}
 	l := o.Limits
 	if err := l.transport().Validate(); err != nil {
 		return &OptionError{Field: "Limits", Reason: err.Error()}
@@ -95,7 +98,7 @@ func (o Options) resolved() Options {
 		o.Logger = slog.Default()
 	}
 	s := &o.Security
-	if len(s.Policies) == 0 {
+	if s.Policies == nil {
 		s.Policies = []*security.Policy{security.Basic256Sha256, security.Aes128Sha256RsaOaep, security.Aes256Sha256RsaPss}
 	}
 	if len(s.Modes) == 0 {

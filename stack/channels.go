@@ -1,0 +1,80 @@
+package stack
+
+import (
+	"context"
+	"crypto/rsa"
+	"crypto/x509"
+	"errors"
+	"time"
+
+	"github.com/breakwater-ua/breakwater/securechannel"
+	"github.com/breakwater-ua/breakwater/security"
+	"github.com/breakwater-ua/breakwater/security/pki"
+	"github.com/breakwater-ua/breakwater/uastatus"
+	"github.com/gopcua/opcua/ua"
+)
+
+func (s *Server) channelConfig() securechannel.ServerConfig {
+	o := &s.opts
+	c := securechannel.ServerConfig{
+		Handler:          s.dispatch,
+		Key:              s.key,
+		Validate:         s.validatePeer,
+		WireCode:         pki.WireCode,
+		Limits:           o.Limits.transport(),
+		Budget:           s.budget,
+		MinTokenLifetime: o.Limits.MinTokenLifetime,
+		MaxTokenLifetime: o.Limits.MaxTokenLifetime,
+		Logger:           s.log,
+	}
+	for _, of := range o.offers() {
+		c.Offers = append(c.Offers, securechannel.Offer{Policy: of.policy, Mode: of.mode})
+	}
+	return c
+}
+
+// validatePeer decides about client application certificates.
+func (s *Server) validatePeer(_ context.Context, chain []byte, policy *security.Policy) (*x509.Certificate, error) {
+	if s.pki != nil {
+		return s.pki.Validate(chain, pki.Check{Policy: policy})
+	}
+	return s.wellFormed(chain, policy)
+}
+
+var errNoPKI = errors.New("there is no PKI folder to trust it by")
+
+// wellFormed is what is left to check without a PKI folder: with
+// Security.TrustAll a certificate need only be one, of the right strength and
+// not expired.
+func (s *Server) wellFormed(chain []byte, policy *security.Policy) (*x509.Certificate, error) {
+	certs, err := pki.ParseChain(chain)
+	if err != nil {
+		return nil, err
+	}
+	leaf := certs[0]
+	now := time.Now()
+	switch {
+	case !s.opts.Security.TrustAll:
+		return nil, uastatus.New(ua.StatusBadCertificateUntrusted, "certificate", errNoPKI)
+	case now.Before(leaf.NotBefore) || now.After(leaf.NotAfter):
+		return nil, uastatus.New(ua.StatusBadCertificateTimeInvalid, "certificate", nil)
+	}
+	pub, ok := leaf.PublicKey.(*rsa.PublicKey)
+	if !ok {
+		return nil, uastatus.New(ua.StatusBadCertificateInvalid, "certificate", errors.New("not an RSA key"))
+	}
+	if err := policy.CheckKey(pub); err != nil {
+		return nil, err
+	}
+	return leaf, nil
+}
+
+// validateUser decides about X.509 user certificates.
+func (s *Server) validateUser(_ context.Context, chain []byte, policy *security.Policy) error {
+	if s.pki != nil {
+		_, err := s.pki.Validate(chain, pki.Check{Policy: policy, User: true})
+		return err
+	}
+	_, err := s.wellFormed(chain, policy)
+	return err
+}
