@@ -60,6 +60,9 @@ func (s *Store) LoadOrCreate(info AppInfo) (chain [][]byte, key *rsa.PrivateKey,
 		s.warnOwn(chain[0], info)
 		return chain, key, false, nil
 	}
+	if err := info.check(); err != nil {
+		return nil, nil, false, err
+	}
 	if key, err = generateKey(info.Bits); err != nil {
 		return nil, nil, false, err
 	}
@@ -81,25 +84,29 @@ func (s *Store) Renew(info AppInfo, newKey bool) (Entry, error) {
 	if err != nil {
 		return Entry{}, err
 	}
-	if key == nil || newKey {
-		if key, err = generateKey(info.Bits); err != nil {
-			return Entry{}, err
-		}
-	}
 	if chain != nil { // what the caller does not say stays as it was
 		if old, err := x509.ParseCertificate(chain[0]); err == nil {
 			info = info.filledFrom(old)
+		}
+	}
+	if err := info.check(); err != nil {
+		return Entry{}, err
+	}
+	if key == nil || newKey {
+		if key, err = generateKey(info.Bits); err != nil {
+			return Entry{}, err
 		}
 	}
 	der, err := selfSigned(info, key)
 	if err != nil {
 		return Entry{}, err
 	}
-	if err := s.putAside(); err != nil {
-		return Entry{}, err
+	restore, err := s.putAside()
+	if err == nil {
+		err = s.writeOwn(der, key)
 	}
-	if err := s.writeOwn(der, key); err != nil {
-		return Entry{}, err
+	if err != nil {
+		return Entry{}, errors.Join(err, restore())
 	}
 	c, err := x509.ParseCertificate(der)
 	if err != nil {
@@ -127,12 +134,24 @@ func (info AppInfo) filledFrom(old *x509.Certificate) AppInfo {
 	return info
 }
 
+// check finds what no certificate can be made of, before a key is.
+func (info AppInfo) check() error {
+	if info.ApplicationName == "" {
+		return errors.New("pki: AppInfo.ApplicationName is empty")
+	}
+	uri, err := url.Parse(info.ApplicationURI)
+	if err != nil || info.ApplicationURI == "" || uri.String() != info.ApplicationURI {
+		return fmt.Errorf("pki: AppInfo.ApplicationURI %q is no URI in plain form", info.ApplicationURI)
+	}
+	if info.Bits != 0 && (info.Bits < 2048 || info.Bits > 4096) {
+		return fmt.Errorf("pki: AppInfo.Bits is %d, it must be 2048 to 4096", info.Bits)
+	}
+	return nil
+}
+
 func generateKey(bits int) (*rsa.PrivateKey, error) {
 	if bits == 0 {
 		bits = defaultBits
-	}
-	if bits < 2048 || bits > 4096 {
-		return nil, fmt.Errorf("pki: AppInfo.Bits is %d, it must be 2048 to 4096", bits)
 	}
 	key, err := rsa.GenerateKey(rand.Reader, bits)
 	if err != nil {
@@ -144,12 +163,9 @@ func generateKey(bits int) (*rsa.PrivateKey, error) {
 // selfSigned makes a certificate as OPC 10000-6 §6.2.2 (Application Instance Certificate) asks
 // for it.
 func selfSigned(info AppInfo, key *rsa.PrivateKey) ([]byte, error) {
-	if info.ApplicationName == "" {
-		return nil, errors.New("pki: AppInfo.ApplicationName is empty")
-	}
 	uri, err := url.Parse(info.ApplicationURI)
-	if err != nil || info.ApplicationURI == "" || uri.String() != info.ApplicationURI {
-		return nil, fmt.Errorf("pki: AppInfo.ApplicationURI %q is no URI in plain form", info.ApplicationURI)
+	if err != nil {
+		return nil, fmt.Errorf("pki: %w", err)
 	}
 	serial := make([]byte, 16)
 	rand.Read(serial)
@@ -337,13 +353,22 @@ func (s *Store) writeOwn(der []byte, key *rsa.PrivateKey) error {
 	return nil
 }
 
-// putAside renames all own certificates and keys so that nobody loads them any more.
-func (s *Store) putAside() error {
+// putAside renames all own certificates and keys so that nobody loads them any more; restore
+// takes that back.
+func (s *Store) putAside() (restore func() error, err error) {
 	suffix := "." + time.Now().UTC().Format("20060102T150405.000000000Z") + ".old"
+	var renamed []string
+	restore = func() error {
+		var failed []error
+		for _, path := range renamed {
+			failed = append(failed, os.Rename(path+suffix, path))
+		}
+		return errors.Join(failed...)
+	}
 	for _, folder := range []string{FolderOwn, FolderPrivate} {
 		entries, err := os.ReadDir(s.path(folder))
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return fmt.Errorf("pki: %w", err)
+			return restore, fmt.Errorf("pki: %w", err)
 		}
 		for _, e := range entries {
 			if !e.Type().IsRegular() || strings.HasSuffix(e.Name(), ".old") {
@@ -351,11 +376,12 @@ func (s *Store) putAside() error {
 			}
 			path := s.path(folder, e.Name())
 			if err := os.Rename(path, path+suffix); err != nil {
-				return fmt.Errorf("pki: %w", err)
+				return restore, fmt.Errorf("pki: %w", err)
 			}
+			renamed = append(renamed, path)
 		}
 	}
-	return nil
+	return restore, nil
 }
 
 func (s *Store) warnOwn(der []byte, info AppInfo) {

@@ -59,9 +59,10 @@ type Options struct {
 
 // Store is an open PKI folder. It is safe for concurrent use and needs no Close.
 type Store struct {
-	dir  string
-	opts Options
-	log  *slog.Logger
+	dir     string
+	folders [len(scanned)]string // paths of the scanned folders
+	opts    Options
+	log     *slog.Logger
 
 	list    atomic.Pointer[trustList] // what the folder held when it was last read
 	reports *rate.Limiter
@@ -102,6 +103,9 @@ func Open(dir string, opts Options) (*Store, error) {
 	s := &Store{dir: dir, opts: opts, log: opts.Logger, reports: rate.NewLimiter(reportsPerSecond, reportBurst)}
 	if s.log == nil {
 		s.log = slog.Default()
+	}
+	for i, f := range scanned {
+		s.folders[i] = s.path(f)
 	}
 	if err := s.refresh(true); err != nil {
 		return nil, fmt.Errorf("pki: %w", err)

@@ -83,8 +83,8 @@ func (s *Store) refresh(force bool) error {
 	defer s.mu.Unlock()
 	now := time.Now()
 	var times [len(scanned)]time.Time
-	for i, f := range scanned {
-		info, err := os.Stat(s.path(f))
+	for i, path := range s.folders {
+		info, err := os.Stat(path)
 		switch {
 		case errors.Is(err, fs.ErrNotExist): // removed: nothing in it is trusted
 		case err != nil:

@@ -4,7 +4,6 @@ import (
 	"crypto/rsa"
 	"crypto/sha256"
 	"crypto/x509"
-	"crypto/x509/pkix"
 	"encoding/asn1"
 	"encoding/binary"
 	"net"
@@ -137,7 +136,7 @@ func (s *Store) validate(t *trustList, sent []*x509.Certificate, v Check, now ti
 		}
 	}
 	// Certificate Usage.
-	if err := checkUsage(chain, v, now); err != nil {
+	if err := checkUsage(chain, v); err != nil {
 		return until, err
 	}
 	// Find Revocation List; Revocation Check.
@@ -203,7 +202,7 @@ func checkPolicy(c *x509.Certificate, i, n int, p *security.Policy) error {
 // checkUsage is the step Certificate Usage. Of an application's key we use signing and both
 // kinds of encipherment (OPC 10000-6 §6.2.2, Application Instance Certificate); nonRepudiation
 // is listed there too but nothing here makes use of it, so its absence is let pass.
-func checkUsage(chain []*x509.Certificate, v Check, now time.Time) error {
+func checkUsage(chain []*x509.Certificate, v Check) error {
 	leaf := chain[0]
 	want := x509.KeyUsageDigitalSignature
 	if !v.User {
@@ -222,7 +221,6 @@ func checkUsage(chain []*x509.Certificate, v Check, now time.Time) error {
 		}
 	}
 	between := 0 // CA certificates between this one and the leaf, RFC 5280 §4.2.1.9
-	constrained := false
 	for _, c := range chain[1:] {
 		switch {
 		case !c.BasicConstraintsValid || !c.IsCA:
@@ -237,21 +235,46 @@ func checkUsage(chain []*x509.Certificate, v Check, now time.Time) error {
 		if !selfIssued(c) {
 			between++
 		}
-		constrained = constrained || slices.ContainsFunc(c.Extensions, isNameConstraints)
-	}
-	if !constrained {
-		return nil
-	}
-	// Name constraints are rare and intricate: the standard library's verifier decides.
-	opts := x509.VerifyOptions{Roots: x509.NewCertPool(), Intermediates: x509.NewCertPool(), CurrentTime: now, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageAny}}
-	opts.Roots.AddCert(chain[len(chain)-1])
-	for _, c := range chain[1 : len(chain)-1] {
-		opts.Intermediates.AddCert(c)
-	}
-	if _, err := leaf.Verify(opts); err != nil {
-		return refuse(ua.StatusBadCertificateIssuerUseNotAllowed, "name constraints: %w", err)
+		if err := checkNameConstraints(leaf, c); err != nil {
+			return err
+		}
 	}
 	return nil
+}
+
+// checkNameConstraints enforces RFC 5280 §4.2.1.10 on the leaf's names. The standard library's
+// verifier cannot do it for us: it refuses every URI without host under any constraint, and
+// an ApplicationUri is usually a URN. Constraints on URIs and mail addresses are not
+// understood beyond "there are such names": those are refused.
+func checkNameConstraints(leaf, ca *x509.Certificate) error {
+	bad := func(n any) error {
+		return refuse(ua.StatusBadCertificateIssuerUseNotAllowed, "%s may not certify %q", name(ca), n)
+	}
+	for _, n := range leaf.DNSNames {
+		within := func(domain string) bool { return inDomain(n, domain) }
+		if len(ca.PermittedDNSDomains) > 0 && !slices.ContainsFunc(ca.PermittedDNSDomains, within) || slices.ContainsFunc(ca.ExcludedDNSDomains, within) {
+			return bad(n)
+		}
+	}
+	for _, ip := range leaf.IPAddresses {
+		within := func(r *net.IPNet) bool { return r.Contains(ip) }
+		if len(ca.PermittedIPRanges) > 0 && !slices.ContainsFunc(ca.PermittedIPRanges, within) || slices.ContainsFunc(ca.ExcludedIPRanges, within) {
+			return bad(ip)
+		}
+	}
+	if len(leaf.URIs) > 0 && len(ca.PermittedURIDomains)+len(ca.ExcludedURIDomains) > 0 {
+		return bad(leaf.URIs[0])
+	}
+	if len(leaf.EmailAddresses) > 0 && len(ca.PermittedEmailAddresses)+len(ca.ExcludedEmailAddresses) > 0 {
+		return bad(leaf.EmailAddresses[0])
+	}
+	return nil
+}
+
+// inDomain reports whether host is domain or below it; the empty domain holds all.
+func inDomain(host, domain string) bool {
+	host, domain = strings.ToLower(strings.TrimSuffix(host, ".")), strings.ToLower(domain)
+	return domain == "" || host == domain || strings.HasSuffix(host, "."+strings.TrimPrefix(domain, "."))
 }
 
 // WireCode is what the peer may be told about an error of Validate. OPC 10000-4 §6.1.3: whoever
@@ -273,12 +296,7 @@ func WireCode(err error) ua.StatusCode {
 	return ua.StatusBadSecurityChecksFailed
 }
 
-var (
-	oidSubjectAltName  = asn1.ObjectIdentifier{2, 5, 29, 17}
-	oidNameConstraints = asn1.ObjectIdentifier{2, 5, 29, 30}
-)
-
-func isNameConstraints(e pkix.Extension) bool { return e.Id.Equal(oidNameConstraints) }
+var oidSubjectAltName = asn1.ObjectIdentifier{2, 5, 29, 17}
 
 // ApplicationURI returns the first URI of the SubjectAltName, byte for byte as it stands
 // there; "" when there is none.
