@@ -16,7 +16,7 @@ const (
 	HelloTimeout                          // ERR BadTimeout
 	HandshakeTimeout                      // ERR BadTimeout
 	AssemblyTimeout                       // ERR BadTimeout
-	TokenExpired                          // ERR BadSecureChannelTokenUnknown: the token was not renewed in time
+	TokenExpired                          // ERR BadSecureChannelTokenUnknown: not renewed in time
 	SlowReader                            // write queue over its bytes; no ERR, the peer does not read
 	WriteTimeout                          // write queue over its time; no ERR
 	ProtocolError                         // ERR with the precise code: framing, sizes, wrong message

@@ -25,8 +25,8 @@ func negotiate(h *Hello, l *transport.Limits) (transport.Parameters, Acknowledge
 	p := transport.Parameters{
 		ProtocolVersion: h.ProtocolVersion,
 		BufferSize:      int(size),
-		MaxMessageSize:  int(h.MaxMessageSize),
-		MaxChunkCount:   int(h.MaxChunkCount),
+		MaxMessageSize:  int(min(h.MaxMessageSize, 1<<31-1)),
+		MaxChunkCount:   int(min(h.MaxChunkCount, 1<<31-1)),
 	}
 	return p, Acknowledge{
 		ProtocolVersion:   protocolVersion,

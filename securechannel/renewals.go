@@ -1,0 +1,26 @@
+package securechannel
+
+import "time"
+
+// renewals bounds how often a channel renews its token: each renewal costs
+// three private-key operations. A client renews once in three quarters of a
+// lifetime; ten in a row and then one each quarter of the smallest lifetime
+// leave room for restarts and tests.
+type renewals struct {
+	used   float64
+	before time.Time
+}
+
+const renewalBurst = 10
+
+func (r *renewals) allow(now time.Time, every time.Duration) bool {
+	if !r.before.IsZero() {
+		r.used = max(0, r.used-float64(now.Sub(r.before))/float64(every))
+	}
+	r.before = now
+	if r.used+1 > renewalBurst {
+		return false
+	}
+	r.used++
+	return true
+}

@@ -1,0 +1,213 @@
+package securechannel
+
+import (
+	"context"
+	"crypto/rand"
+	"crypto/x509"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/breakwater-ua/breakwater/budget"
+	"github.com/breakwater-ua/breakwater/security"
+	"github.com/breakwater-ua/breakwater/transport"
+	"github.com/gopcua/opcua/ua"
+	"golang.org/x/time/rate"
+)
+
+// Handler is the layer above: it takes the requests of all channels.
+type Handler interface {
+	// Opened comes before the channel's first Message, on a goroutine that may
+	// take its time; the client gets its answer after it.
+	Opened(ch *Channel)
+	// Message takes a complete, verified request on the connection's reading
+	// goroutine. It must not block. m and m.Body are valid until it returns,
+	// see Message.
+	Message(ch *Channel, m *Message)
+	// Closed comes exactly once for each Opened, after the socket is closed.
+	Closed(ch *Channel, reason transport.CloseReason)
+}
+
+// Offer is a policy and mode that the server's endpoints announce.
+type Offer struct {
+	Policy *security.Policy
+	Mode   ua.MessageSecurityMode
+}
+
+// ServerConfig configures a Server. Handler is required; the rest has useful
+// zero values.
+type ServerConfig struct {
+	Handler Handler
+
+	// Key signs and decrypts OpenSecureChannel; nil allows policy None only.
+	Key *security.Key
+
+	// Validate checks the client's certificate chain (DER, leaf first) and
+	// returns the leaf. It runs before any private-key operation, on a
+	// goroutine that may take its time. Required with a secured offer.
+	Validate func(ctx context.Context, chain []byte, policy *security.Policy) (*x509.Certificate, error)
+
+	// WireCode is what the peer is told of an error of Validate; nil =
+	// BadSecurityChecksFailed for all. The log gets the precise code.
+	WireCode func(error) ua.StatusCode
+
+	// Offers are the policies and modes that may be opened.
+	Offers []Offer
+
+	// NoDiscovery refuses policy None when it is not offered. Else such a
+	// channel opens for FindServers and GetEndpoints only (Channel.DiscoveryOnly).
+	NoDiscovery bool
+
+	// Limits of each connection; the same as the transport's.
+	Limits transport.Limits
+
+	// Budget for partial messages; nil = one of the default size.
+	Budget *budget.ChunkReassemblyBudget
+
+	// MinTokenLifetime and MaxTokenLifetime clamp what clients ask for;
+	// 0 = 60 s and 1 h, at least 1 s (tests).
+	MinTokenLifetime, MaxTokenLifetime time.Duration
+
+	// MaxCryptoWait is the longest queue before private-key operations at
+	// which a new channel is still begun; over it the client is told
+	// BadTcpServerTooBusy with a hint. 0 = 2 s, negative = no bound.
+	MaxCryptoWait time.Duration
+
+	// Logger; nil = slog.Default().
+	Logger *slog.Logger
+}
+
+// Server holds what the channels of all listeners share.
+type Server struct {
+	cfg     ServerConfig
+	limits  transport.Limits
+	handler Handler
+	log     *slog.Logger
+	alarms  *rate.Limiter // bounds log lines about attacks
+	ids     atomic.Uint32
+	none    bool // None is offered
+
+	mu       sync.Mutex
+	channels map[uint32]*Channel // opened and not closed
+}
+
+// NewServer checks the configuration.
+func NewServer(cfg ServerConfig) (*Server, error) {
+	if cfg.Handler == nil {
+		return nil, errors.New("securechannel: ServerConfig.Handler is nil")
+	}
+	if err := cfg.Limits.Validate(); err != nil {
+		return nil, err
+	}
+	s := &Server{handler: cfg.Handler, limits: cfg.Limits.Resolved(), channels: make(map[uint32]*Channel)}
+	for _, o := range cfg.Offers {
+		switch {
+		case o.Policy == nil || o.Policy.IsNone() != (o.Mode == ua.MessageSecurityModeNone) || o.Mode < ua.MessageSecurityModeNone || o.Mode > ua.MessageSecurityModeSignAndEncrypt:
+			return nil, fmt.Errorf("securechannel: ServerConfig.Offers: policy %v with mode %d", o.Policy, o.Mode)
+		case o.Policy.IsNone():
+			s.none = true
+		case cfg.Key == nil:
+			return nil, fmt.Errorf("securechannel: ServerConfig.Key is nil, %v is offered", o.Policy)
+		case cfg.Validate == nil:
+			return nil, fmt.Errorf("securechannel: ServerConfig.Validate is nil, %v is offered", o.Policy)
+		}
+	}
+	cfg.Offers = slices.Clone(cfg.Offers)
+	if cfg.Budget == nil {
+		b, err := budget.New(budget.DefaultMaxBytes(int64(s.limits.MaxMessageSize)))
+		if err != nil {
+			return nil, err
+		}
+		cfg.Budget = b
+	}
+	if cfg.MinTokenLifetime == 0 {
+		cfg.MinTokenLifetime = time.Minute
+	}
+	if cfg.MaxTokenLifetime == 0 {
+		cfg.MaxTokenLifetime = max(time.Hour, cfg.MinTokenLifetime)
+	}
+	if cfg.MinTokenLifetime < time.Second || cfg.MaxTokenLifetime < cfg.MinTokenLifetime {
+		return nil, fmt.Errorf("securechannel: token lifetimes %v to %v, need 1 s or more, and the minimum first", cfg.MinTokenLifetime, cfg.MaxTokenLifetime)
+	}
+	if cfg.MaxCryptoWait == 0 {
+		cfg.MaxCryptoWait = 2 * time.Second
+	}
+	s.log = cfg.Logger
+	if s.log == nil {
+		s.log = slog.Default()
+	}
+	s.alarms = rate.NewLimiter(20, 100)
+	s.cfg = cfg
+	var b [4]byte
+	rand.Read(b[:]) // never fails
+	s.ids.Store(binary.LittleEndian.Uint32(b[:]))
+	return s, nil
+}
+
+// Budget is the budget for partial messages.
+func (s *Server) Budget() *budget.ChunkReassemblyBudget { return s.cfg.Budget }
+
+// NewSink is the upper half of a new connection, for the transports' listeners.
+func (s *Server) NewSink(conn transport.Conn) transport.Sink { return s.newChannel(conn) }
+
+// Channels is the number of open channels.
+func (s *Server) Channels() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.channels)
+}
+
+// Each calls f with every open channel until it returns false.
+func (s *Server) Each(f func(*Channel) bool) {
+	s.mu.Lock()
+	all := make([]*Channel, 0, len(s.channels))
+	for _, ch := range s.channels {
+		all = append(all, ch)
+	}
+	s.mu.Unlock()
+	for _, ch := range all {
+		if !f(ch) {
+			return
+		}
+	}
+}
+
+func (s *Server) offered(p *security.Policy, mode ua.MessageSecurityMode) bool {
+	return slices.Contains(s.cfg.Offers, Offer{p, mode})
+}
+
+func (s *Server) policyOffered(p *security.Policy) bool {
+	return slices.ContainsFunc(s.cfg.Offers, func(o Offer) bool { return o.Policy == p })
+}
+
+// nextID returns a channel id that is not 0 and not that of an open channel.
+func (s *Server) register(ch *Channel) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for {
+		id := s.ids.Add(1)
+		if _, taken := s.channels[id]; id != 0 && !taken {
+			ch.id = id
+			s.channels[id] = ch
+			return
+		}
+	}
+}
+
+func (s *Server) unregister(ch *Channel) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.channels, ch.id)
+}
+
+// alarm logs what an attacker could cause, within a bound on lines.
+func (s *Server) alarm(msg string, args ...any) {
+	if s.alarms.Allow() {
+		s.log.Warn(msg, args...)
+	}
+}
