@@ -158,6 +158,7 @@ func (p *Policy) Decrypt(ctx context.Context, k *Key, pr Priority, dst, cipher [
 func (p *Policy) decryptOptions(sessionKey int) crypto.DecrypterOpts {
 	switch p.encryption {
 	case encryptPKCS1v15:
+		//lint:ignore SA1019 Basic128Rsa15 is this scheme; the policy is off by default
 		return &rsa.PKCS1v15DecryptOptions{SessionKeyLen: sessionKey}
 	case encryptOAEPSHA1:
 		return &rsa.OAEPOptions{Hash: crypto.SHA1}
