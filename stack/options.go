@@ -71,8 +71,8 @@ type Build struct {
 // Security says who may talk to the server and how.
 type Security struct {
 	// Policies are the security policies offered. nil: Basic256Sha256,
-	// Aes128_Sha256_RsaOaep, Aes256_Sha256_RsaPss. Empty but not nil: no secured
-	// endpoints. None has its own switch.
+	// Aes128_Sha256_RsaOaep, Aes256_Sha256_RsaPss. NoPolicies, or any other slice
+	// that is empty but not nil: no secured endpoints. None has its own switch.
 	Policies []*security.Policy
 	// Modes are the message security modes offered with each policy. Empty: Sign
 	// and SignAndEncrypt.
@@ -100,6 +100,10 @@ type Security struct {
 	// For demos and tests only.
 	TrustAll bool
 }
+
+// NoPolicies, as Security.Policies, offers no secured endpoints. Such a server
+// needs no certificate.
+var NoPolicies = []*security.Policy{}
 
 // Limits bound what clients can make the server hold. All defaults are finite;
 // where 0 takes the default there is no way to ask for no limit but a large number.

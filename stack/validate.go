@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"net/url"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -191,6 +192,8 @@ func (o *Options) urls() ([]*url.URL, error) {
 			return nil, bad("Endpoints", "%v", err)
 		case !strings.EqualFold(u.Scheme, "opc.tcp"):
 			return nil, bad("Endpoints", "%q does not begin with opc.tcp://", raw)
+		case !validPort(u.Port()):
+			return nil, bad("Endpoints", "%q has no valid port", raw)
 		case u.User != nil || u.RawQuery != "" || u.Fragment != "":
 			return nil, bad("Endpoints", "%q has more than a host, a port and a path", raw)
 		case slices.ContainsFunc(urls, func(v *url.URL) bool { return v.Host == u.Host && u.Port() != "0" }):
@@ -199,6 +202,11 @@ func (o *Options) urls() ([]*url.URL, error) {
 		urls = append(urls, u)
 	}
 	return urls, nil
+}
+
+func validPort(p string) bool {
+	_, err := strconv.ParseUint(p, 10, 16)
+	return p == "" || err == nil
 }
 
 // offers lists the ways to secure a channel, best first.
