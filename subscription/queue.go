@@ -87,14 +87,17 @@ func (q *queue) clear() { *q = queue{} }
 // resize adapts to a new size, discarding what does not fit any more.
 func (q *queue) resize(size uint32, discardOldest bool) {
 	lost := q.n > size
-	for q.n > size {
-		if discardOldest || size == 1 {
-			q.drop()
-		} else {
-			*q.at(size - 1) = *q.at(q.n - 1)
+	if lost {
+		newest := *q.at(q.n - 1)
+		for q.n > size {
+			if discardOldest || size == 1 {
+				q.drop()
+				continue
+			}
 			*q.at(q.n - 1) = entry{}
 			q.n--
 		}
+		*q.at(q.n - 1) = newest
 	}
 	if lost && size > 1 {
 		if discardOldest {
