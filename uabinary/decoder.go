@@ -24,7 +24,8 @@ type Decoder struct {
 	maxArray      int
 	maxDepth      int
 	depth         int
-	memory        int // what is left of Limits.MaxDecodedBytes
+	memory        int  // what is left of Limits.MaxDecodedBytes
+	checked       bool // b has been decoded before: bodies need not be looked into
 }
 
 // NewDecoder returns a Decoder on b. A nil l means the default limits.
@@ -50,7 +51,7 @@ func (d *Decoder) Reset(b []byte, l *Limits) {
 		d.maxString = orDefault(l.MaxStringLength, DefaultMaxStringLength)
 		d.maxByteString = orDefault(l.MaxByteStringLength, DefaultMaxByteStringLength)
 		d.maxArray = orDefault(l.MaxArrayLength, DefaultMaxArrayLength)
-		d.maxDepth = orDefault(l.MaxNestingLevel, DefaultMaxNestingLevel)
+		d.maxDepth = min(orDefault(l.MaxNestingLevel, DefaultMaxNestingLevel), maxNestingLevel)
 		d.memory = orDefault(l.MaxDecodedBytes, DefaultMaxDecodedBytes)
 	}
 	if len(b) > size {
@@ -65,8 +66,9 @@ func (d *Decoder) resetView(b []byte) {
 		maxString:     math.MaxInt32,
 		maxByteString: math.MaxInt32,
 		maxArray:      math.MaxInt32,
-		maxDepth:      DefaultMaxNestingLevel,
-		memory:        math.MaxInt,
+		maxDepth:      maxNestingLevel,
+		memory:        max(DefaultMaxDecodedBytes, 16*len(b)),
+		checked:       true,
 	}
 }
 

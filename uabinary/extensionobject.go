@@ -3,6 +3,7 @@ package uabinary
 import (
 	"bytes"
 
+	"github.com/breakwater-ua/breakwater/uastatus"
 	"github.com/gopcua/opcua/ua"
 )
 
@@ -26,18 +27,47 @@ func (x ExtensionObject) Clone() ExtensionObject {
 	return x
 }
 
-// ExtensionObject reads an ExtensionObject. Its body stays as it is.
+// ExtensionObject reads an ExtensionObject. Its body stays as it is and is only looked into to find that structures of `ua`
+// are not nested deeper than the budget of the message allows; one that is not what its type says is let pass, as one of an
+// unknown type is.
 func (d *Decoder) ExtensionObject() (x ExtensionObject) {
 	x.TypeID = d.ExpandedNodeID()
 	x.Encoding = d.Byte()
 	switch x.Encoding {
 	case ua.ExtensionObjectEmpty:
-	case ua.ExtensionObjectBinary, ua.ExtensionObjectXML:
+	case ua.ExtensionObjectBinary:
+		x.Body = d.ByteString()
+		if !d.checked && len(x.Body) != 0 && x.TypeID.inNamespace0() {
+			d.checkBody(x.TypeID.Numeric, len(x.Body))
+		}
+	case ua.ExtensionObjectXML:
 		x.Body = d.ByteString()
 	default:
 		d.bad("ExtensionObject encoding")
 	}
 	return x
+}
+
+// checkBody walks over the body of n bytes that has just been read.
+func (d *Decoder) checkBody(typeID uint32, n int) {
+	if d.err != nil || !d.enter() {
+		return
+	}
+	message, end := d.b, d.pos
+	d.b, d.pos = message[:end], end-n
+	d.skipBody(typeID)
+	d.leave()
+	d.b = message
+	if d.err != nil && uastatus.Code(d.err) == ua.StatusBadEncodingLimitsExceeded {
+		d.pos = len(d.b)
+		return
+	}
+	d.err, d.pos = nil, end
+}
+
+// inNamespace0 reports whether e is a numeric id of namespace 0 in this server.
+func (e *ExpandedNodeID) inNamespace0() bool {
+	return e.Type == IDNumeric && e.Namespace == 0 && e.NamespaceURI == nil && e.ServerIndex == 0
 }
 
 // AppendExtensionObject appends an ExtensionObject.

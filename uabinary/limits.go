@@ -10,6 +10,9 @@ const (
 	DefaultMaxDecodedBytes     = 64 << 20
 )
 
+// maxNestingLevel is the most that Limits.MaxNestingLevel can be, and what the methods of views go down to.
+const maxNestingLevel = 1000
+
 // Limits bound what a [Decoder] accepts; going over one of them is BadEncodingLimitsExceeded. A field that is zero or
 // negative means its default, and a nil *Limits means all defaults.
 type Limits struct {
@@ -24,7 +27,7 @@ type Limits struct {
 	MaxArrayLength int
 	// MaxNestingLevel bounds how deep Variants, DataValues in Variants, ExtensionObject bodies and DiagnosticInfos are
 	// nested, all counted together, for one message. Default 100, what OPC 10000-6 §5.2.2.16 (Variant) asks for at
-	// least. It bounds the stack.
+	// least, and never more than 1000. It bounds the stack.
 	MaxNestingLevel int
 	// MaxDecodedBytes bounds the memory of the arrays of `ua` structures one message decodes into: a null Variant is one
 	// byte on the wire and 72 as Go value. Default 64 MiB. Value views do not count, they alias the message.

@@ -93,7 +93,7 @@ func (d *Decoder) uaExtensionObject(x *ua.ExtensionObject, p *extensionObjectPar
 	case ua.ExtensionObjectBinary:
 		x.Value = d.uaBody(&p.typeID, d.ByteString())
 	case ua.ExtensionObjectXML:
-		if s := d.StringBytes(); s != nil {
+		if s := d.ByteString(); s != nil {
 			e := ua.XMLElement(s)
 			x.Value = &e
 		}
@@ -111,7 +111,7 @@ func (d *Decoder) uaBody(typeID *ua.ExpandedNodeID, body []byte) any {
 	if d.err != nil {
 		return nil
 	}
-	id := typeID.NodeID
+	id := typeID.NodeID // with the flags of an ExpandedNodeId in its mask
 	if body == nil || id.Namespace() != 0 || id.EncodingMask() > ua.NodeIDTypeNumeric || !d.enter() {
 		return &RawBody{bytes.Clone(body)}
 	}

@@ -1,28 +1,45 @@
 package uabinary
 
 import (
+	"bytes"
 	"math"
 	"reflect"
 	"unsafe"
 
+	"github.com/breakwater-ua/breakwater/uastatus"
 	"github.com/gopcua/opcua/ua"
 )
 
 // maxRank bounds the dimensions of a matrix: every rank is another Go type, and Go keeps types for ever.
 const maxRank = 32
 
-// uaVariant reads a Variant into the zero *v by way of ua.NewVariant.
+// uaVariant reads a Variant into the zero *v.
 func (d *Decoder) uaVariant(v *ua.Variant) {
+	start := d.pos
 	value := d.value()
 	if d.err != nil || value == nil {
 		return
 	}
-	u, err := ua.NewVariant(value)
-	if err != nil {
-		d.bad("Variant")
-		return
+	if err := newUAVariant(v, value, d.b[start:d.pos]); err != nil {
+		d.Fail(uastatus.Code(err), "Variant")
 	}
-	*v = *u
+}
+
+// newUAVariant sets the zero *v to a value whose encoding is raw.
+func newUAVariant(v *ua.Variant, value any, raw []byte) error {
+	u, err := ua.NewVariant(value)
+	if err == nil {
+		*v = *u
+		return nil
+	}
+	// NewVariant takes ByteStrings of unequal length for the rows of a matrix. Decode does not, but knows no reserved
+	// types, has a limit of its own, and aliases what it is given.
+	raw = bytes.Clone(raw)
+	raw[0] = raw[0]&^variantType | byte(ua.TypeIDByteString)
+	if _, err := v.Decode(raw); err != nil {
+		return uastatus.New(uastatus.Code(err), "ua.Variant", err)
+	}
+	return nil
 }
 
 // value reads a Variant into the Go value ua.NewVariant makes that Variant of: nil for the null one, nested slices for a
@@ -259,7 +276,14 @@ func (v Variant) UA() (*ua.Variant, error) {
 	if err != nil {
 		return nil, err
 	}
-	return ua.NewVariant(value)
+	u := new(ua.Variant)
+	if value == nil {
+		return u, nil
+	}
+	if err := newUAVariant(u, value, v.b); err != nil {
+		return nil, err
+	}
+	return u, nil
 }
 
 // UA returns v as gopcua's type with memory of its own.

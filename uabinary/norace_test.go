@@ -1,0 +1,5 @@
+//go:build !race
+
+package uabinary
+
+const raceEnabled = false
