@@ -1,0 +1,247 @@
+package main
+
+import (
+	"bytes"
+	_ "embed"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"time"
+
+	"go.yaml.in/yaml/v3"
+)
+
+// configText is the commented configuration file that `config init` writes. A
+// test keeps it equal to defaultConfig.
+//
+//go:embed refserver.yaml
+var configText []byte
+
+// config holds all settings; refserver.yaml documents each of them.
+type config struct {
+	ApplicationName string           `yaml:"applicationName"`
+	ApplicationURI  string           `yaml:"applicationUri"`
+	Listen          []string         `yaml:"listen"`
+	Advertise       []string         `yaml:"advertise"`
+	PKI             string           `yaml:"pki"`
+	Users           string           `yaml:"users"`
+	NodeSets        []string         `yaml:"nodesets"`
+	ShutdownTimeout time.Duration    `yaml:"shutdownTimeout"`
+	Security        securityConfig   `yaml:"security"`
+	Demo            demoConfig       `yaml:"demo"`
+	Admin           adminConfig      `yaml:"admin"`
+	Log             logConfig        `yaml:"log"`
+	Runtime         runtimeConfig    `yaml:"runtime"`
+	Limits          limitsConfig     `yaml:"limits"`
+	RateLimits      rateLimitsConfig `yaml:"rateLimits"`
+}
+
+type securityConfig struct {
+	Policies           []string `yaml:"policies"`
+	Modes              []string `yaml:"modes"`
+	None               bool     `yaml:"none"`
+	Anonymous          bool     `yaml:"anonymous"`
+	UserNames          bool     `yaml:"userNames"`
+	Certificates       bool     `yaml:"certificates"`
+	DeprecatedPolicies bool     `yaml:"deprecatedPolicies"`
+	TrustAll           bool     `yaml:"trustAll"`
+}
+
+type demoConfig struct {
+	Enabled   bool          `yaml:"enabled"`
+	Variables int           `yaml:"variables"`
+	Interval  time.Duration `yaml:"interval"`
+}
+
+type adminConfig struct {
+	Listen         string   `yaml:"listen"`
+	Hosts          []string `yaml:"hosts"`
+	TLSCertificate string   `yaml:"tlsCertificate"`
+	TLSKey         string   `yaml:"tlsKey"`
+	Token          string   `yaml:"token"`
+}
+
+type logConfig struct {
+	Format string `yaml:"format"`
+	Level  string `yaml:"level"`
+}
+
+type runtimeConfig struct {
+	CryptoWorkers int  `yaml:"cryptoWorkers"`
+	MemoryLimit   size `yaml:"memoryLimit"`
+}
+
+type limitsConfig struct {
+	MaxSessions                      int           `yaml:"maxSessions"`
+	MaxChannels                      int           `yaml:"maxChannels"`
+	MaxMessageSize                   size          `yaml:"maxMessageSize"`
+	MaxChunkCount                    int           `yaml:"maxChunkCount"`
+	ReceiveBufferSize                size          `yaml:"receiveBufferSize"`
+	SendBufferSize                   size          `yaml:"sendBufferSize"`
+	MaxExecutingRequests             int           `yaml:"maxExecutingRequests"`
+	MaxQueuedRequests                int           `yaml:"maxQueuedRequests"`
+	MaxPublishRequests               int           `yaml:"maxPublishRequests"`
+	MaxParkedRequests                int           `yaml:"maxParkedRequests"`
+	MaxOutstandingPerConnection      int           `yaml:"maxOutstandingPerConnection"`
+	WriteQueue                       size          `yaml:"writeQueue"`
+	WriteTimeout                     time.Duration `yaml:"writeTimeout"`
+	HelloTimeout                     time.Duration `yaml:"helloTimeout"`
+	HandshakeTimeout                 time.Duration `yaml:"handshakeTimeout"`
+	AssemblyTimeout                  time.Duration `yaml:"assemblyTimeout"`
+	MinSessionTimeout                time.Duration `yaml:"minSessionTimeout"`
+	MaxSessionTimeout                time.Duration `yaml:"maxSessionTimeout"`
+	ActivationTimeout                time.Duration `yaml:"activationTimeout"`
+	MinTokenLifetime                 time.Duration `yaml:"minTokenLifetime"`
+	MaxTokenLifetime                 time.Duration `yaml:"maxTokenLifetime"`
+	MinPublishingInterval            time.Duration `yaml:"minPublishingInterval"`
+	MaxPublishingInterval            time.Duration `yaml:"maxPublishingInterval"`
+	MaxSubscriptionsPerSession       int           `yaml:"maxSubscriptionsPerSession"`
+	MaxMonitoredItemsPerSubscription int           `yaml:"maxMonitoredItemsPerSubscription"`
+	MaxMonitoredItemQueueSize        int           `yaml:"maxMonitoredItemQueueSize"`
+	MaxRetransmissionQueueSize       int           `yaml:"maxRetransmissionQueueSize"`
+}
+
+type rateLimitsConfig struct {
+	Disabled                          bool `yaml:"disabled"`
+	ConnectionsPerSecond              int  `yaml:"connectionsPerSecond"`
+	ConnectionBurst                   int  `yaml:"connectionBurst"`
+	MaxConcurrentSessionEstablishment int  `yaml:"maxConcurrentSessionEstablishment"`
+	ListenBacklog                     int  `yaml:"listenBacklog"`
+}
+
+// defaultConfig returns the settings that apply when nothing says otherwise;
+// paths are filled in by locate.
+func defaultConfig() *config {
+	return &config{
+		ApplicationName: "Breakwater reference server",
+		Listen:          []string{"opc.tcp://:4840"},
+		Advertise:       []string{},
+		NodeSets:        []string{},
+		ShutdownTimeout: 10 * time.Second,
+		Security: securityConfig{
+			Policies:  []string{"Basic256Sha256", "Aes128_Sha256_RsaOaep", "Aes256_Sha256_RsaPss"},
+			Modes:     []string{"Sign", "SignAndEncrypt"},
+			None:      true,
+			Anonymous: true, UserNames: true, Certificates: true,
+		},
+		Demo:  demoConfig{Enabled: true, Interval: time.Second},
+		Admin: adminConfig{Listen: "127.0.0.1:4841", Hosts: []string{}},
+		Log:   logConfig{Format: "text", Level: "info"},
+		Limits: limitsConfig{
+			MaxSessions:    1000,
+			MaxMessageSize: 4 << 20, MaxChunkCount: 512, ReceiveBufferSize: 65535, SendBufferSize: 65535,
+			MaxExecutingRequests: 100, MaxQueuedRequests: 200, MaxPublishRequests: 20, MaxOutstandingPerConnection: 64,
+			WriteQueue: 4 << 20, WriteTimeout: 30 * time.Second,
+			HelloTimeout: 10 * time.Second, HandshakeTimeout: 2 * time.Minute, AssemblyTimeout: 30 * time.Second,
+			MinSessionTimeout: 10 * time.Second, MaxSessionTimeout: time.Hour, ActivationTimeout: 30 * time.Second,
+			MinTokenLifetime: time.Minute, MaxTokenLifetime: time.Hour,
+			MinPublishingInterval: 50 * time.Millisecond, MaxPublishingInterval: time.Hour,
+			MaxSubscriptionsPerSession: 100, MaxMonitoredItemsPerSubscription: 10_000,
+			MaxMonitoredItemQueueSize: 1000, MaxRetransmissionQueueSize: 20,
+		},
+		RateLimits: rateLimitsConfig{ConnectionsPerSecond: 500, ConnectionBurst: 1000, ListenBacklog: 512},
+	}
+}
+
+// configDir is where settings, certificates and users live unless told otherwise.
+func configDir() (string, error) {
+	dir, err := os.UserConfigDir()
+	if err != nil {
+		return "", fmt.Errorf("no configuration folder (%w): name files with --config, --pki and --users", err)
+	}
+	return filepath.Join(dir, "breakwater"), nil
+}
+
+// loadConfig reads file, or refserver.yaml in the configuration folder when file
+// is empty and it is there, and lets environment variables override it.
+func loadConfig(file string) (*config, error) {
+	c := defaultConfig()
+	optional := file == ""
+	if optional {
+		if dir, err := configDir(); err == nil {
+			file = filepath.Join(dir, "refserver.yaml")
+		}
+	}
+	if file != "" {
+		text, err := os.ReadFile(file)
+		switch {
+		case optional && errors.Is(err, fs.ErrNotExist):
+		case err != nil:
+			return nil, err
+		default:
+			if err := c.decode(text); err != nil {
+				return nil, fmt.Errorf("%s: %w", file, err)
+			}
+			if err := c.anchor(filepath.Dir(file)); err != nil {
+				return nil, err
+			}
+		}
+	}
+	if err := overrideFromEnvironment(c, os.Environ()); err != nil {
+		return nil, err
+	}
+	return c, nil
+}
+
+// unknownKey is how yaml words an unknown key: with a Go type nobody has heard of.
+var unknownKey = regexp.MustCompile(`field (\S+) not found in type \S+`)
+
+// decode reads YAML over the present settings. Unknown keys are errors.
+func (c *config) decode(text []byte) error {
+	d := yaml.NewDecoder(bytes.NewReader(text))
+	d.KnownFields(true)
+	err := d.Decode(c)
+	var typed *yaml.TypeError
+	switch {
+	case errors.Is(err, io.EOF): // an empty file
+		return nil
+	case errors.As(err, &typed):
+		lines := make([]string, len(typed.Errors))
+		for i, e := range typed.Errors {
+			lines[i] = unknownKey.ReplaceAllString(e, `unknown key "$1"`)
+		}
+		return errors.New(strings.Join(lines, "; "))
+	}
+	return err
+}
+
+// anchor resolves the relative paths of a configuration file against its folder.
+func (c *config) anchor(dir string) error {
+	dir, err := filepath.Abs(dir)
+	if err != nil {
+		return err
+	}
+	paths := []*string{&c.PKI, &c.Users, &c.Admin.TLSCertificate, &c.Admin.TLSKey, &c.Admin.Token}
+	for i := range c.NodeSets {
+		paths = append(paths, &c.NodeSets[i])
+	}
+	for _, p := range paths {
+		if *p != "" && !filepath.IsAbs(*p) {
+			*p = filepath.Join(dir, *p)
+		}
+	}
+	return nil
+}
+
+// locate fills in the paths nobody has named.
+func (c *config) locate() error {
+	for _, p := range []struct {
+		to   *string
+		name string
+	}{{&c.PKI, "pki"}, {&c.Users, "users.yaml"}, {&c.Admin.Token, "admin.token"}} {
+		if *p.to != "" {
+			continue
+		}
+		dir, err := configDir()
+		if err != nil {
+			return err
+		}
+		*p.to = filepath.Join(dir, p.name)
+	}
+	return nil
+}

@@ -1,0 +1,132 @@
+package main
+
+import (
+	"fmt"
+	"log/slog"
+	"os"
+	"strings"
+
+	"github.com/breakwater-ua/breakwater/security"
+	"github.com/breakwater-ua/breakwater/session"
+	"github.com/breakwater-ua/breakwater/stack"
+	"github.com/gopcua/opcua/ua"
+)
+
+// options turns the settings into those of the server. It opens the users file
+// and reads the NodeSets.
+func (c *config) options(log *slog.Logger) (stack.Options, error) {
+	o := stack.Options{
+		ApplicationName: c.ApplicationName,
+		ApplicationURI:  c.ApplicationURI,
+		ProductURI:      "urn:breakwater:refserver",
+		Build: stack.Build{
+			ManufacturerName: "Breakwater", ProductName: "Breakwater reference server",
+			SoftwareVersion: version().short, BuildNumber: version().revision, Date: version().time,
+		},
+		Endpoints: c.Listen,
+		Advertise: c.Advertise,
+		Logger:    log,
+		Security: stack.Security{
+			AllowNone: c.Security.None, AllowAnonymous: c.Security.Anonymous,
+			DeprecatedPolicies: c.Security.DeprecatedPolicies, TrustAll: c.Security.TrustAll,
+			PKI: c.PKI, CryptoWorkers: c.Runtime.CryptoWorkers,
+		},
+		Limits: c.Limits.stack(),
+		RateLimits: stack.RateLimits{
+			Disabled:                          c.RateLimits.Disabled,
+			ConnectionsPerSecond:              c.RateLimits.ConnectionsPerSecond,
+			ConnectionBurst:                   c.RateLimits.ConnectionBurst,
+			MaxConcurrentSessionEstablishment: c.RateLimits.MaxConcurrentSessionEstablishment,
+			ListenBacklog:                     c.RateLimits.ListenBacklog,
+		},
+	}
+	for _, name := range c.Security.Policies {
+		p, err := policyByName(name)
+		if err != nil {
+			return o, err
+		}
+		o.Security.Policies = append(o.Security.Policies, p)
+	}
+	for _, name := range c.Security.Modes {
+		m, err := modeByName(name)
+		if err != nil {
+			return o, err
+		}
+		o.Security.Modes = append(o.Security.Modes, m)
+	}
+	if c.Security.UserNames || c.Security.Certificates {
+		identities := &session.Identities{Certificates: c.Security.Certificates}
+		if c.Security.UserNames {
+			users, err := session.OpenUsers(c.Users, session.UsersOptions{Logger: log})
+			if err != nil {
+				return o, err
+			}
+			identities.Users = users
+		}
+		o.Authenticator = identities
+	}
+	for _, file := range c.NodeSets {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			return o, err
+		}
+		o.NodeSets = append(o.NodeSets, text)
+	}
+	return o, nil
+}
+
+func policyByName(name string) (*security.Policy, error) {
+	var known []string
+	for _, p := range security.Policies() {
+		if p.IsNone() {
+			continue
+		}
+		if p.Name == name {
+			return p, nil
+		}
+		known = append(known, p.Name)
+	}
+	return nil, fmt.Errorf("security.policies: %q is not one of %s", name, strings.Join(known, ", "))
+}
+
+func modeByName(name string) (ua.MessageSecurityMode, error) {
+	switch name {
+	case "Sign":
+		return ua.MessageSecurityModeSign, nil
+	case "SignAndEncrypt":
+		return ua.MessageSecurityModeSignAndEncrypt, nil
+	}
+	return 0, fmt.Errorf("security.modes: %q is neither Sign nor SignAndEncrypt", name)
+}
+
+func (l *limitsConfig) stack() stack.Limits {
+	return stack.Limits{
+		MaxSessions:                      l.MaxSessions,
+		MaxChannels:                      l.MaxChannels,
+		MaxMessageSize:                   int(l.MaxMessageSize),
+		MaxChunkCount:                    l.MaxChunkCount,
+		ReceiveBufferSize:                int(l.ReceiveBufferSize),
+		SendBufferSize:                   int(l.SendBufferSize),
+		MaxExecutingRequests:             l.MaxExecutingRequests,
+		MaxQueuedRequests:                l.MaxQueuedRequests,
+		MaxPublishRequests:               l.MaxPublishRequests,
+		MaxParkedRequests:                l.MaxParkedRequests,
+		MaxOutstandingPerConnection:      l.MaxOutstandingPerConnection,
+		WriteQueueBytes:                  int(l.WriteQueue),
+		WriteTimeout:                     l.WriteTimeout,
+		HelloTimeout:                     l.HelloTimeout,
+		HandshakeTimeout:                 l.HandshakeTimeout,
+		AssemblyTimeout:                  l.AssemblyTimeout,
+		MinSessionTimeout:                l.MinSessionTimeout,
+		MaxSessionTimeout:                l.MaxSessionTimeout,
+		ActivationTimeout:                l.ActivationTimeout,
+		MinTokenLifetime:                 l.MinTokenLifetime,
+		MaxTokenLifetime:                 l.MaxTokenLifetime,
+		MinPublishingInterval:            l.MinPublishingInterval,
+		MaxPublishingInterval:            l.MaxPublishingInterval,
+		MaxSubscriptionsPerSession:       l.MaxSubscriptionsPerSession,
+		MaxMonitoredItemsPerSubscription: l.MaxMonitoredItemsPerSubscription,
+		MaxMonitoredItemQueueSize:        l.MaxMonitoredItemQueueSize,
+		MaxRetransmissionQueueSize:       l.MaxRetransmissionQueueSize,
+	}
+}
