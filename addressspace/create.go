@@ -1,6 +1,8 @@
 package addressspace
 
 import (
+	"slices"
+
 	"github.com/gopcua/opcua/ua"
 
 	"github.com/breakwater-ua/breakwater/uabinary"
@@ -105,6 +107,9 @@ func (s *Space) create(n *Node, spec *nodeSpec, fail func(ua.StatusCode, string,
 		s.insert(p)
 		s.link(p, s.known.hasTypeDefinition, s.known.propertyType)
 		s.link(n, s.known.hasProperty, p)
+		if spec.modelling != 0 { // what declares a type's component belongs to it
+			s.link(p, s.known.hasModellingRule, s.Lookup(uabinary.NumericID(0, idMandatory)))
+		}
 	}
 	if definition != nil && spec.definedBy != nil {
 		s.instantiate(n, definition)
@@ -242,7 +247,7 @@ func (s *Space) propertyNodes(n *Node, spec *nodeSpec, fail func(ua.StatusCode, 
 			return nil, err
 		}
 		id := childID(n.id, p.name)
-		if s.Lookup(id) != nil {
+		if s.Lookup(id) != nil || slices.ContainsFunc(nodes, func(n *Node) bool { return n.id.Equal(id) }) {
 			return nil, fail(ua.StatusBadNodeIDExists, "NodeId %s exists", id)
 		}
 		child := &Node{space: s, id: id, class: uint8(ua.NodeClassVariable)}
@@ -267,16 +272,23 @@ func childID(parent uabinary.NodeID, name string) uabinary.NodeID {
 	return uabinary.StringID(parent.Namespace, prefix+"."+name)
 }
 
-// maxInstance bounds the nodes that one instantiation may make, in case a type
-// contains itself.
-const maxInstance = 10_000
+// Bounds on what one instantiation may make, in case a type contains itself.
+const (
+	maxInstance      = 10_000
+	maxInstanceDepth = 20
+)
+
+const idMandatory = 78 // ModellingRule_Mandatory
 
 // instantiate gives an instance the components and properties that its type and
 // supertypes declare Mandatory (OPC 10000-3 §6.2.6), and those theirs. What is
 // there under the same BrowseName stays.
 func (s *Space) instantiate(instance, definition *Node) {
-	type work struct{ node, model *Node }
-	todo := []work{{instance, definition}}
+	type work struct {
+		node, model *Node
+		level       int
+	}
+	todo := []work{{instance, definition, 0}}
 	for made := 0; len(todo) > 0 && made < maxInstance; {
 		w := todo[len(todo)-1]
 		todo = todo[:len(todo)-1]
@@ -294,7 +306,9 @@ func (s *Space) instantiate(instance, definition *Node) {
 				}
 				made++
 				s.link(w.node, r.Type, c)
-				todo = append(todo, work{c, r.Target})
+				if w.level < maxInstanceDepth {
+					todo = append(todo, work{c, r.Target, w.level + 1})
+				}
 			}
 		}
 	}
@@ -314,7 +328,7 @@ func (s *Space) mandatory(n *Node) bool {
 	for i := range refs {
 		r := &refs[i]
 		if !r.Inverse && r.Type == s.known.hasModellingRule && r.Target != nil {
-			return r.Target.id.Equal(uabinary.NumericID(0, 78))
+			return r.Target.id.Equal(uabinary.NumericID(0, idMandatory))
 		}
 	}
 	return false

@@ -136,7 +136,7 @@ func ReferredBy(referenceType, source uabinary.NodeID) Option {
 
 // Mandatory and Optional give an instance declaration of a type its modelling
 // rule (OPC 10000-3 §6.4.4).
-func Mandatory() Option { return func(n *nodeSpec) { n.modelling = 78 } }
+func Mandatory() Option { return func(n *nodeSpec) { n.modelling = idMandatory } }
 
 // Optional: see [Mandatory].
 func Optional() Option { return func(n *nodeSpec) { n.modelling = 80 } }

@@ -1,0 +1,5 @@
+//go:build race
+
+package addressspace
+
+const raceEnabled = true
