@@ -1,6 +1,7 @@
 package subscription
 
 import (
+	"fmt"
 	"net/netip"
 	"sync"
 	"sync/atomic"
@@ -144,22 +145,30 @@ type bench struct {
 	freed atomic.Int64
 }
 
-// spaces are expensive to make; the values of one are never shared between tests because each uses names of its own.
-func newSpace(t testing.TB) *addressspace.Space {
+// space is shared by the tests, because namespace 0 takes long to load under the race detector; each test has a namespace of
+// its own in it.
+var space = sync.OnceValue(func() *addressspace.Space {
 	space, err := addressspace.New(addressspace.Options{})
 	if err != nil {
-		t.Fatal(err)
+		panic(err)
 	}
 	return space
+})
+
+var namespaces atomic.Uint32
+
+func newNamespace() *addressspace.Namespace {
+	return space().Namespace(fmt.Sprint("urn:test:", namespaces.Add(1)))
 }
 
 // inBubble runs f with an engine in a bubble and checks at the end that nothing is left behind.
 func inBubble(t *testing.T, l Limits, f func(b *bench)) {
-	space := newSpace(t)
+	ns := newNamespace()
 	synctest.Test(t, func(t *testing.T) {
-		b := &bench{T: t, space: space, ns: space.Namespace("urn:test"), ch: newChannel()}
-		b.e = NewEngine(Options{Space: space, Limits: l, Answered: func(session.Channel, uint32) { b.freed.Add(1) }})
+		b := &bench{T: t, space: space(), ns: ns, ch: newChannel()}
+		b.e = NewEngine(Options{Space: b.space, Limits: l, Answered: func(session.Channel, uint32) { b.freed.Add(1) }})
 		b.s = newSession(b.ch, "")
+		defer b.e.Close() // also when f fails
 		f(b)
 		b.e.Close()
 		if c := b.e.Counts(); c.Subscriptions != 0 || c.MonitoredItems != 0 || c.ParkedPublish != 0 {
@@ -177,7 +186,7 @@ func inBubble(t *testing.T, l Limits, f func(b *bench)) {
 func (b *bench) subscribe(change ...func(*ua.CreateSubscriptionRequest)) uint32 {
 	b.Helper()
 	rq := &ua.CreateSubscriptionRequest{
-		RequestedPublishingInterval: 100, RequestedLifetimeCount: 100, RequestedMaxKeepAliveCount: 5, PublishingEnabled: true,
+		RequestedPublishingInterval: 100, RequestedLifetimeCount: 1000, RequestedMaxKeepAliveCount: 5, PublishingEnabled: true,
 	}
 	for _, f := range change {
 		f(rq)
@@ -329,7 +338,7 @@ func (b *bench) values(p *ua.PublishResponse) []any {
 	b.Helper()
 	var out []any
 	for _, n := range b.notifications(p) {
-		if n.Value.Value == nil {
+		if !n.Value.Has(ua.DataValueValue) {
 			out = append(out, n.Value.Status)
 			continue
 		}
