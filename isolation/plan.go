@@ -117,7 +117,10 @@ func CreatePlan(o Options, t Totals) (*Plan, error) {
 		p.MaxTrackedOwners = 0
 		return p, nil
 	}
-	return p, divide(p, o, t)
+	if err := divide(p, o, t); err != nil {
+		return nil, err
+	}
+	return p, nil
 }
 
 // totals fills in what the server has at each stage.
