@@ -17,10 +17,10 @@ import (
 
 // A program that has values to show: a server in a few lines.
 func Example_embedding() {
-	ctx, cancel := context.WithTimeout(context.Background(), 50*time.Millisecond)
+	ctx, cancel := context.WithTimeout(context.Background(), 200*time.Millisecond)
 	defer cancel()
 
-	srv, err := stack.NewServer(stack.Options{ApplicationName: "Boiler house", Endpoints: []string{"opc.tcp://localhost:0"}, Security: example, Logger: quiet})
+	srv, err := stack.NewServer(stack.Options{ApplicationName: "Boiler house", Endpoints: []string{"opc.tcp://127.0.0.1:0"}, Security: example, Logger: quiet})
 	if err != nil {
 		panic(err)
 	}
@@ -35,7 +35,7 @@ func Example_embedding() {
 // callback computes a value when it is asked for, a write callback refuses what
 // does not fit.
 func Example_callbacks() {
-	srv, err := stack.NewServer(stack.Options{Endpoints: []string{"opc.tcp://localhost:0"}, Security: example, Logger: quiet})
+	srv, err := stack.NewServer(stack.Options{Endpoints: []string{"opc.tcp://127.0.0.1:0"}, Security: example, Logger: quiet})
 	if err != nil {
 		panic(err)
 	}
