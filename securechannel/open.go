@@ -162,8 +162,8 @@ func (o *opening) run() {
 	o.buf.Release()
 	if err != nil {
 		ch.fail(err) // first, so that nothing else is begun
+		ch.opening.Store(false)
 	}
-	ch.opening.Store(false)
 	ch.conn.Resume()
 }
 
@@ -314,7 +314,10 @@ func (o *opening) respond(ctx context.Context, id *identity, pr security.Priorit
 	} else {
 		ch.sendNext = t
 	}
-	ch.issued.Store(t) // before the client can use it: it has no answer yet
+	// Before the client has its answer, after which it may use the token and
+	// even renew it.
+	ch.issued.Store(t)
+	ch.opening.Store(false)
 	return ch.resume()
 }
 

@@ -139,6 +139,14 @@ func startServer(t testing.TB, o testOptions) *testServer {
 
 func (s *testServer) connect(t testing.TB) net.Conn {
 	t.Helper()
+	c := s.connectOnce(t)
+	t.Cleanup(func() { _ = c.Close() })
+	return c
+}
+
+// connectOnce leaves the closing to the caller.
+func (s *testServer) connectOnce(t testing.TB) net.Conn {
+	t.Helper()
 	var c net.Conn
 	var err error
 	if s.mem != nil {
@@ -149,7 +157,6 @@ func (s *testServer) connect(t testing.TB) net.Conn {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = c.Close() })
 	return c
 }
 
@@ -262,3 +269,8 @@ func bothPaths(t *testing.T, o testOptions, f func(t *testing.T, s *testServer))
 		})
 	})
 }
+
+type (
+	x509Certificate = x509.Certificate
+	syncGroup       = sync.WaitGroup
+)

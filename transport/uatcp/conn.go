@@ -259,6 +259,8 @@ func (c *conn) work() {
 			break
 		}
 		c.shrink()
+		c.frameBy = time.Time{} // it is we who do not read now
+		c.armAssembly()
 		for !c.closing.Load() && !c.sink.Ready() {
 			<-c.resume
 		}

@@ -1,0 +1,5 @@
+//go:build race
+
+package securechannel
+
+const raceEnabled = true
