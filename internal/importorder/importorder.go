@@ -28,7 +28,8 @@ conformance/interop      # third-party clients against refserver
 internal/bench           # ratios against other servers
 cmd/refserver            # the reference server
 conformance              # the suite, against any endpoint
-stack                    # composition
+client/reconnect         # composition
+stack
 service                  # the service sets
 subscription
 session
@@ -36,7 +37,8 @@ addressspace
 securechannel            # wire
 transport/uatcp
 transport
-budget                   # capacity
+isolation                # capacity
+budget
 security/pki             # crypto
 security
 uabinary                 # ground
