@@ -63,10 +63,10 @@ func startServer(ctx context.Context, t *testing.T) *refserver {
 	}
 	command(t, []byte(password+"\n"), bin, "user", "add", userName, "--password-stdin", "--config", config)
 	command(t, nil, bin, "pki", "trust", s.files["client.der"], "--config", config)
-	command(t, nil, bin, "pki", "trust", s.files["user.der"], "--user", "--config", config)
+	command(t, nil, bin, "pki", "trust", s.files["user.der"], "--config", config)
 
-	run := exec.CommandContext(ctx, bin, "serve", "--config", config, "--log-level", "warn")
-	run.Cancel = func() error { return run.Process.Signal(syscall.SIGTERM) }
+	// Not ctx, which ends before the cleanup that ends the server in order.
+	run := exec.Command(bin, "serve", "--config", config, "--log-level", "warn")
 	run.WaitDelay = 10 * time.Second
 	stdout, err := run.StdoutPipe()
 	if err != nil {

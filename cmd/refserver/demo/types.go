@@ -73,12 +73,12 @@ func builtins(namespace uint16) []builtin {
 		of("UInt64", id.UInt64, [4]uint64{0, 1, math.MaxUint64, 7}),
 		of("Float", id.Float, [4]float32{-1.5, 0, math.MaxFloat32, math.SmallestNonzeroFloat32}),
 		of("Double", id.Double, [4]float64{-1.5, 0, math.MaxFloat64, math.Pi}),
-		of("String", id.String, [4]string{"Breakwater", "", "Grüße, 水 🌊", "line one\nline two"}),
+		of("String", id.String, [4]string{"Breakwater", "Grüße, 水 🌊", "line one\nline two", ""}),
 		of("DateTime", id.DateTime, [4]time.Time{
 			leap, leap.Add(100 * time.Nanosecond), time.Date(1970, 1, 1, 0, 0, 0, 0, time.UTC), time.Date(2038, 1, 19, 3, 14, 8, 0, time.UTC),
 		}),
 		of("Guid", id.GUID, [4][16]byte{guid, other, {}, {15: 1}}),
-		of("ByteString", id.ByteString, [4][]byte{{0, 1, 2, 0xff}, {}, []byte("breakwater"), {0x80}}),
+		of("ByteString", id.ByteString, [4][]byte{{0, 1, 2, 0xff}, []byte("breakwater"), {0x80}, {}}),
 		of("XmlElement", id.XMLElement, [4]ua.XMLElement{"<buoy id=\"1\"/>", "<a>1</a>", "<b/>", "<c>ü</c>"}),
 		of("NodeId", id.NodeID, [4]uabinary.NodeID{uabinary.NumericID(0, id.Server), stringID, guidID, opaqueID}),
 		of("ExpandedNodeId", id.ExpandedNodeID, [4]uabinary.ExpandedNodeID{
