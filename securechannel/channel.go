@@ -232,10 +232,15 @@ func (ch *Channel) install(t *token) {
 		ch.recvSeq.begun, ch.recvSeq.last = true, t.sequence
 		ch.unsure = false
 	}
-	if ch.cur == nil {
+	switch {
+	case ch.cur == nil:
 		ch.cur = t
-	} else {
+	case ch.next == nil:
 		ch.next = t
+	default:
+		// Renewed again before the token in between was used. The client has
+		// that one since before it asked for this one, and may use it now.
+		ch.cur, ch.next = ch.next, t
 	}
 }
 

@@ -105,8 +105,8 @@ func TestHostileX1HugeRead(t *testing.T) {
 			if errors.As(err, &e) && e.Code != ua.StatusBadTCPMessageTooLarge {
 				t.Fatal(err)
 			}
-			s.expectEnd(t, transport.ProtocolError)
 			_ = c.conn.Close()
+			s.expectEnd(t, transport.ProtocolError)
 			s.healthy(t)
 		})
 	}
@@ -566,8 +566,8 @@ func TestHostileD11Tampering(t *testing.T) {
 			if at == 13 != (e.Code == ua.StatusBadSecureChannelTokenUnknown) {
 				t.Fatalf("mode %d, byte %d: %v", mode, at, err)
 			}
-			s.expectEnd(t, transport.SecurityError)
 			_ = c.conn.Close()
+			s.expectEnd(t, transport.SecurityError)
 		}
 	}
 	s.healthy(t)

@@ -309,10 +309,13 @@ func (o *opening) respond(ctx context.Context, id *identity, pr security.Priorit
 		return err
 	}
 	copy(ch.out.Grow(len(message)), message)
-	if ch.sendCur == nil {
+	switch {
+	case ch.sendCur == nil:
 		ch.sendCur = t
-	} else {
+	case ch.sendNext == nil:
 		ch.sendNext = t
+	default: // as install does
+		ch.sendCur, ch.sendNext = ch.sendNext, t
 	}
 	// Before the client has its answer, after which it may use the token and
 	// even renew it.
