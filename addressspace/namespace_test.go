@@ -2,6 +2,7 @@ package addressspace
 
 import (
 	"fmt"
+	"math"
 	"strings"
 	"testing"
 	"time"
@@ -372,4 +373,14 @@ func TestAddVariables(t *testing.T) {
 	if vars, err = ns.AddVariables(VariableSpec{Path: "X", Initial: 1.0}, VariableSpec{Path: "X", Initial: 1.0}); err == nil || len(vars) != 1 {
 		t.Errorf("duplicate: %v, %d made", err, len(vars))
 	}
+}
+
+func negInf() float64 { return math.Inf(-1) }
+
+func mustTime(s string) time.Time {
+	t, err := time.Parse(time.RFC3339, s)
+	if err != nil {
+		panic(err)
+	}
+	return t
 }

@@ -1,6 +1,8 @@
 package addressspace
 
 import (
+	"slices"
+
 	"github.com/gopcua/opcua/ua"
 
 	"github.com/breakwater-ua/breakwater/uabinary"
@@ -158,8 +160,9 @@ func SubtypeOf(t, base *Node) bool {
 // Delete removes nodes with all references from and to them. The nodes' own
 // components and properties go too, as long as nothing else refers to them
 // hierarchically (OPC 10000-4 DeleteNodes leaves this to the server). Watchers
-// of a deleted value are told BadNodeIdUnknown. It returns the number of nodes
-// deleted. Namespace 0 types and reference types cannot be deleted.
+// of a deleted value are told BadNodeIdUnknown. With a ReferenceType go the
+// references of that type. It returns the number of nodes deleted. Types of
+// namespace 0 cannot be deleted.
 func (s *Space) Delete(ids ...uabinary.NodeID) int {
 	s.mu.Lock()
 	var gone []*Node
@@ -177,7 +180,7 @@ func (s *Space) Delete(ids ...uabinary.NodeID) int {
 }
 
 func (s *Space) deletable(n *Node) bool {
-	return n.class != uint8(ua.NodeClassReferenceType) && (n.id.Namespace != 0 || !n.isType())
+	return n.id.Namespace != 0 || !n.isType()
 }
 
 // collect marks n and what only n holds as deleted, iteratively: nodesets may
@@ -218,6 +221,7 @@ func (s *Space) heldElsewhere(n *Node) bool {
 // neighbours, each of which is rewritten once.
 func (s *Space) unlinkAll(gone []*Node) {
 	neighbours := make(map[*Node]struct{})
+	types := false
 	tables := *s.tables.Load()
 	for _, n := range gone {
 		refs := n.References()
@@ -227,10 +231,21 @@ func (s *Space) unlinkAll(gone []*Node) {
 			}
 		}
 		tables[n.id.Namespace].remove(n)
+		types = types || n.class == uint8(ua.NodeClassReferenceType)
 	}
 	s.count.Add(-int64(len(gone)))
+	if types { // rare, and their users are not listed anywhere
+		s.All(func(n *Node) bool {
+			if slices.ContainsFunc(n.References(), func(r Reference) bool { return r.Type.deleted.Load() }) {
+				neighbours[n] = struct{}{}
+			}
+			return true
+		})
+	}
 	for n := range neighbours {
-		n.filterRefs(func(r *Reference) bool { return r.Target == nil || !r.Target.deleted.Load() })
+		n.filterRefs(func(r *Reference) bool {
+			return (r.Target == nil || !r.Target.deleted.Load()) && !r.Type.deleted.Load()
+		})
 		if up := n.above.Load(); up != nil && up.deleted.Load() {
 			n.above.Store(nil)
 		}

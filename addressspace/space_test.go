@@ -2,6 +2,7 @@ package addressspace
 
 import (
 	"runtime"
+	"strconv"
 	"testing"
 	"time"
 )
@@ -33,4 +34,36 @@ func TestNewCost(t *testing.T) {
 		t.Errorf("New allocates %d bytes, want < 10 MiB", allocated)
 	}
 	runtime.KeepAlive(s)
+}
+
+// What a variable costs decides how many a server can hold.
+func TestVariableCost(t *testing.T) {
+	if raceEnabled {
+		t.Skip("memory differs under the race detector")
+	}
+	const n = 50_000
+	s := newSpace(t)
+	ns := s.Namespace("urn:t")
+	specs := make([]VariableSpec, n)
+	for i := range specs {
+		specs[i] = VariableSpec{Path: "Wide.V" + strconv.Itoa(i), Initial: float64(i)}
+	}
+	runtime.GC()
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	vars, err := ns.AddVariables(specs...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	vars = nil
+	runtime.GC()
+	runtime.ReadMemStats(&after)
+	each := int64(after.HeapAlloc-before.HeapAlloc) / n
+	t.Logf("%d bytes per variable", each)
+	if each > 800 {
+		t.Errorf("%d bytes per variable, want ≤ 800", each)
+	}
+	runtime.KeepAlive(vars)
+	runtime.KeepAlive(s)
+	runtime.KeepAlive(specs)
 }

@@ -155,13 +155,22 @@ func (doc *Document) nodeID(s string) (uabinary.NodeID, error) {
 		return id, nil
 	}
 	id, err := uabinary.ParseNodeID(s)
-	if err != nil {
+	if err != nil || !hasIDForm(s) {
 		return id, fmt.Errorf("%q is neither a NodeId nor an alias", s)
 	}
 	if int(id.Namespace) > len(doc.URIs) {
 		return id, fmt.Errorf("NodeId %q: namespace index beyond NamespaceUris", s)
 	}
 	return id, nil
+}
+
+// hasIDForm reports whether s looks like a NodeId. The parser takes anything else
+// for a string id, which would hide a misspelt alias.
+func hasIDForm(s string) bool {
+	if strings.HasPrefix(s, "ns=") {
+		_, s, _ = strings.Cut(s, ";")
+	}
+	return len(s) >= 2 && s[1] == '=' && strings.IndexByte("isgb", s[0]) >= 0
 }
 
 func (doc *Document) qualifiedName(s string) (uabinary.QualifiedName, error) {
