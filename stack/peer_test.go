@@ -246,16 +246,37 @@ func (p *peer) login() *peer {
 
 func (p *peer) create(maxResponse uint32) {
 	p.Helper()
-	rs := p.must(&ua.CreateSessionRequest{RequestHeader: p.header(), ClientDescription: &ua.ApplicationDescription{ApplicationURI: "urn:peer", ApplicationName: ua.NewLocalizedText("peer")},
-		EndpointURL: "opc.tcp://192.0.2.2:4840", SessionName: "peer", ClientNonce: make([]byte, 32), RequestedSessionTimeout: 60_000, MaxResponseMessageSize: maxResponse}).(*ua.CreateSessionResponse)
-	p.token = rs.AuthenticationToken
+	rq := createOf(p)
+	rq.MaxResponseMessageSize = maxResponse
+	p.token = p.must(rq).(*ua.CreateSessionResponse).AuthenticationToken
 }
 
 func (p *peer) activate() {
 	p.Helper()
+	p.must(activateOf(p))
+}
+
+func createOf(p *peer) *ua.CreateSessionRequest {
+	return &ua.CreateSessionRequest{RequestHeader: p.header(), ClientDescription: &ua.ApplicationDescription{ApplicationURI: "urn:peer", ApplicationName: ua.NewLocalizedText("peer")},
+		EndpointURL: "opc.tcp://192.0.2.2:4840", SessionName: "peer", ClientNonce: make([]byte, 32), RequestedSessionTimeout: 60_000}
+}
+
+func activateOf(p *peer) *ua.ActivateSessionRequest {
 	policy := session.TokenPolicies(security.None, ua.MessageSecurityModeNone, []ua.UserTokenType{ua.UserTokenTypeAnonymous})[0].PolicyID
-	p.must(&ua.ActivateSessionRequest{RequestHeader: p.header(), ClientSignature: &ua.SignatureData{}, UserTokenSignature: &ua.SignatureData{},
-		UserIdentityToken: &ua.ExtensionObject{TypeID: ua.NewFourByteExpandedNodeID(0, 321), EncodingMask: ua.ExtensionObjectBinary, Value: &ua.AnonymousIdentityToken{PolicyID: policy}}})
+	return &ua.ActivateSessionRequest{RequestHeader: p.header(), ClientSignature: &ua.SignatureData{}, UserTokenSignature: &ua.SignatureData{},
+		UserIdentityToken: &ua.ExtensionObject{TypeID: ua.NewFourByteExpandedNodeID(0, 321), EncodingMask: ua.ExtensionObjectBinary, Value: &ua.AnonymousIdentityToken{PolicyID: policy}}}
+}
+
+// decode decodes a response.
+func decode(t testing.TB, body []byte) any {
+	t.Helper()
+	var d uabinary.Decoder
+	d.Reset(body, nil)
+	msg, err := uabinary.DecodeMessage(&d)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return msg
 }
 
 func readOf(p *peer, ids ...*ua.NodeID) *ua.ReadRequest {
