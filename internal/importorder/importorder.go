@@ -37,7 +37,8 @@ addressspace
 securechannel            # wire
 transport/uatcp
 transport
-isolation                # capacity
+admission                # capacity
+isolation
 budget
 security/pki             # crypto
 security
