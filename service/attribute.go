@@ -36,26 +36,42 @@ func read(s *Set, r *Request) ua.StatusCode {
 	rd.MaxAge = maxAge
 	rd.Now = r.Now
 	rd.Caller = r.Caller
+	special := false // rd has an IndexRange or a DataEncoding
 	for range n {
-		rd.ID = r.Body.NodeID()
-		rd.Attribute = r.Body.UInt32()
-		rd.IndexRange = r.Body.StringBytes()
-		rd.DataEncoding = r.Body.QualifiedName()
-		if code := r.decoded(); code != ua.StatusOK {
-			return code
+		id := r.Body.NodeID()
+		if attribute, ok := r.Body.PlainReadValueID(); ok {
+			rd.Attribute = attribute
+			if special {
+				rd.IndexRange, rd.DataEncoding, special = nil, uabinary.QualifiedName{}, false
+			}
+		} else {
+			rd.Attribute = r.Body.UInt32()
+			rd.IndexRange = r.Body.StringBytes()
+			rd.DataEncoding = r.Body.QualifiedName()
+			special = true
+			if code := r.decoded(); code != ua.StatusOK {
+				return code
+			}
 		}
-		rd.Node = s.Space.Lookup(rd.ID)
-		if rd.Attribute == uint32(ua.AttributeIDValue) && rd.Node != nil && rd.Node.Dynamic() {
+		rd.Node = s.Space.Lookup(id)
+		switch {
+		case rd.Node == nil:
+			rd.ID = id
+			r.Out = s.Space.AppendRead(r.Out, rd)
+		case rd.Attribute == uint32(ua.AttributeIDValue) && rd.Node.Dynamic():
 			if foreign(rd.Node) && r.Defer() {
 				return ua.StatusOK
 			}
 			r.Out = s.readGuarded(r.Out, rd)
-		} else {
+		default:
 			r.Out = s.Space.AppendRead(r.Out, rd)
 		}
 		if r.Full() {
 			return ua.StatusBadResponseTooLarge
 		}
+	}
+	if code := r.decoded(); code != ua.StatusOK {
+		return code
 	}
 	r.noDiagnostics()
 	return ua.StatusOK
