@@ -38,9 +38,9 @@ func TestRenewUnderTraffic(t *testing.T) {
 	s := startServer(t, testOptions{cfg: cfg, handler: h})
 	for _, v := range []variant{{security.None, ua.MessageSecurityModeNone}, {security.Basic256Sha256, ua.MessageSecurityModeSignAndEncrypt}} {
 		cc := p.clientConfig(v.policy, v.mode)
-		cc.Lifetime = time.Second
+		cc.Lifetime = 20 * time.Second
 		c := s.dial(t, cc)
-		if c.Lifetime() != time.Second {
+		if c.Lifetime() != 20*time.Second {
 			t.Fatal("lifetime", c.Lifetime())
 		}
 		const callers, each = 8, 200
@@ -262,11 +262,16 @@ func TestAnswersWhileRenewalIsSigned(t *testing.T) {
 // socket is not read until it is decrypted.
 func TestRenewAtSequenceWrap(t *testing.T) {
 	p := newPKI(t, 1)
-	s := startServer(t, testOptions{cfg: p.serverConfig()})
+	h := newHandler()
+	h.message = func(ch *Channel, m *Message) {
+		if string(m.Body) == "wrap" {
+			ch.recvSeq.last = 4294966280
+		}
+		_ = ch.Reply(m.RequestID, m.Body)
+	}
+	s := startServer(t, testOptions{cfg: p.serverConfig(), handler: h})
 	c := s.dial(t, p.clientConfig(security.Basic256Sha256, ua.MessageSecurityModeSign))
-	ch := <-s.h.chans
-	roundTrip(t, c, body(5))
-	ch.recvSeq.last = 4294966280 // the reader waits for the socket
+	roundTrip(t, c, []byte("wrap"))
 	c.SetSequenceNumber(4294966280)
 	r, err := c.requestToken(context.Background(), requestTypeRenew) // restarts at 1
 	if err != nil {
@@ -328,6 +333,9 @@ func TestCloseWhileOpeningWaits(t *testing.T) {
 	var wg sync.WaitGroup
 	for range 2 {
 		wg.Go(func() { _ = p.gate.Do(context.Background(), security.PriorityRenew, func() { <-release }) })
+	}
+	for p.gate.Running() < 2 {
+		time.Sleep(time.Millisecond) // real threads, no bubble
 	}
 	other := security.NewCryptoGate(1)
 	defer other.Close()
