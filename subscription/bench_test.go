@@ -22,8 +22,7 @@ type nullChannel struct {
 
 func (c *nullChannel) Reply(_ uint32, b []byte) error { c.bytes += len(b); return nil }
 
-// publishing is a session with one subscription whose items change before each Publish. Its timer never comes: cycles are
-// run by hand.
+// publishing is a session with one subscription whose items change before each Publish. Its timer is fired by hand.
 type publishing struct {
 	e    *Engine
 	s    *fakeSession
@@ -81,9 +80,8 @@ func (b *publishing) round() {
 	if kept, _ := b.e.Publish(b.s, b.ch, 1, &b.h, &b.d, b.now); !kept {
 		panic("not kept")
 	}
-	b.p.mu.Lock()
-	b.p.cycle(b.sub, 0, b.now)
-	b.p.unlock()
+	b.sub.nextCycle.Store(0)
+	b.p.fire(b.now)
 }
 
 func BenchmarkPublish(b *testing.B) {
@@ -137,9 +135,8 @@ func TestPublishAllocations(t *testing.T) {
 		t.Skip("exact counts need a plain build")
 	}
 	p := newPublishing(t, 100)
-	var sets, both float64
-	sets = testing.AllocsPerRun(200, p.set)
-	both = testing.AllocsPerRun(200, func() { p.set(); p.round() })
+	sets := testing.AllocsPerRun(200, p.set)
+	both := testing.AllocsPerRun(200, func() { p.set(); p.round() })
 	if n := both - sets; n > 4 {
 		t.Errorf("a Publish of 100 items costs %v allocations", n)
 	}

@@ -124,6 +124,7 @@ func (e *Engine) Close() {
 		if p := s.lock(); p != nil {
 			p.closed = true
 			p.remove(s)
+			p.arm()
 			p.unlock()
 		}
 	}
@@ -169,18 +170,19 @@ func (e *Engine) publisher(s Session) *publisher {
 // publisherFor returns the publisher of a session and makes it when there is none. It returns nil when the session or the
 // engine has been closed.
 func (e *Engine) publisherFor(s Session) *publisher {
-	ch := s.Channel()
+	if p := e.publisher(s); p != nil {
+		return p
+	}
+	made := &publisher{engine: e, session: s, owner: e.owner(s), identity: identify(s, s.Channel(), identity{}), scheduled: never}
+	made.timer.Init(made.fire)
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	p := e.publishers[s]
-	if p != nil || e.closed || ended(s) {
-		return p
+	if p == nil && !e.closed && !ended(s) {
+		e.lastPublisher++
+		p, made.number = made, e.lastPublisher
+		e.publishers[s] = p
 	}
-	e.lastPublisher++
-	p = &publisher{engine: e, number: e.lastPublisher, session: s, owner: e.owner(s), scheduled: never}
-	p.identity = identify(s, ch, identity{})
-	p.timer.Init(p.fire)
-	e.publishers[s] = p
 	return p
 }
 

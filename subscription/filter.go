@@ -274,9 +274,12 @@ func float(b []byte, size int) float64 {
 }
 
 func isNaN(v uabinary.Variant) bool {
-	if v.Len() >= 0 {
-		return false
+	b := v.Encoded()
+	switch {
+	case len(b) == 9 && ua.TypeID(b[0]) == ua.TypeIDDouble:
+		return math.IsNaN(float(b[1:], 8))
+	case len(b) == 5 && ua.TypeID(b[0]) == ua.TypeIDFloat:
+		return math.IsNaN(float(b[1:], 4))
 	}
-	kind, size, b := numbers(v)
-	return size != 0 && kind == kindFloat && math.IsNaN(float(b, size))
+	return false
 }

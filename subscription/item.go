@@ -93,10 +93,13 @@ var nullValue = uabinary.DataValue{Mask: ua.DataValueValue}
 
 // Changed is told by the node of each change of its value, with the node's lock held. See addressspace.Watcher.
 func (it *item) Changed(_ *addressspace.Node, v *uabinary.DataValue) {
-	now := uabinary.Now()
 	s := it.sub
 	s.mu.Lock()
 	if it.is(flagWatching) && !it.is(flagDead|flagDenied) {
+		var now uabinary.DateTime
+		if it.timestamps == ua.TimestampsToReturnServer || it.timestamps == ua.TimestampsToReturnBoth {
+			now = uabinary.Now()
+		}
 		s.observe(it, v, now)
 	}
 	s.mu.Unlock()

@@ -76,12 +76,18 @@ func (p *publisher) room(r *parkedPublish, head int) int {
 // retransmission queue gets a copy of the bytes.
 func (p *publisher) notify(s *subscription, r parkedPublish, stamp uabinary.DateTime) {
 	e := p.engine
+	s.mu.Lock()
+	if s.ready == 0 { // deleted or disabled since the cycle looked
+		s.mu.Unlock()
+		s.more = false
+		p.keepAlive(s, r, stamp)
+		return
+	}
 	// Room for one more message is made before the numbers are listed, so that none is listed that goes away by this one.
 	for len(s.messages.messages) >= e.limits.MaxRetransmissionMessages {
 		s.messages.removeAt(0)
 	}
 	s.sequence = nextSequence(s.sequence)
-	s.mu.Lock()
 	buf := buffer.Get(min(192+40*s.ready, 64<<10))
 	b, more := publishResponse(buf.B, &r, s.id, &s.messages, s.sequence, stamp)
 	start := len(b)

@@ -211,6 +211,7 @@ func (p *publisher) tell(c statusChange) {
 		p.status = slices.Delete(p.status, 0, 1)
 	}
 	p.status = append(p.status, c)
+	p.dropStale()
 	p.tellParked(uabinary.Now())
 }
 

@@ -24,25 +24,23 @@ type queue struct {
 	head, n uint32
 }
 
-func (q *queue) slots() []entry {
-	if q.ring != nil {
-		return q.ring
-	}
-	return q.one[:]
-}
-
 func (q *queue) at(i uint32) *entry {
-	s := q.slots()
-	return &s[(q.head+i)%uint32(len(s))]
+	if q.ring == nil {
+		return &q.one[0]
+	}
+	if i += q.head; i >= uint32(len(q.ring)) {
+		i -= uint32(len(q.ring))
+	}
+	return &q.ring[i]
 }
 
 // push appends e to a queue of the given size (at least 1).
 func (q *queue) push(e entry, size uint32, discardOldest bool) {
 	switch {
-	case q.n < size:
-		q.grow(size)
 	case size == 1: // a buffer for the newest value; neither discardOldest nor the overflow bit apply
 		q.n = 0
+	case q.n < size:
+		q.grow(size)
 	case discardOldest:
 		q.drop()
 		q.at(0).overflow = true
@@ -56,11 +54,11 @@ func (q *queue) push(e entry, size uint32, discardOldest bool) {
 
 // grow makes room for one more entry.
 func (q *queue) grow(size uint32) {
-	old := q.slots()
-	if int(q.n) < len(old) {
+	have := max(uint32(len(q.ring)), 1)
+	if q.n < have {
 		return
 	}
-	ring := make([]entry, min(max(2*len(old), 4), int(size)))
+	ring := make([]entry, min(max(2*have, 4), size))
 	for i := range q.n {
 		ring[i] = *q.at(i)
 	}
@@ -79,7 +77,9 @@ func (q *queue) drop() {
 		}
 		return
 	}
-	q.head = (q.head + 1) % uint32(len(q.slots()))
+	if q.head++; q.head == uint32(len(q.ring)) {
+		q.head = 0
+	}
 }
 
 func (q *queue) clear() { *q = queue{} }
