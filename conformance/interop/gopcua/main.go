@@ -435,11 +435,11 @@ func (s *scenario) calls(ctx context.Context, c *opcua.Client) error {
 	}
 	res, err := call("NoArguments")
 	if err != nil || res.StatusCode != ua.StatusOK {
-		return fmt.Errorf("NoArguments: %+v, %w", res, err)
+		return fmt.Errorf("method NoArguments: %+v, %w", res, err)
 	}
 	res, err = call("Add", ua.MustVariant(1.5), ua.MustVariant(2.25))
 	if err != nil || res.StatusCode != ua.StatusOK || res.OutputArguments[0].Value() != 3.75 {
-		return fmt.Errorf("Add: %+v, %w", res, err)
+		return fmt.Errorf("method Add: %+v, %w", res, err)
 	}
 	var inputs []*ua.Variant
 	for name := range strings.SplitSeq(s.args.types, ",") {
@@ -454,14 +454,14 @@ func (s *scenario) calls(ctx context.Context, c *opcua.Client) error {
 	}
 	res, err = call("AllTypes", inputs...)
 	if err != nil || res.StatusCode != ua.StatusOK {
-		return fmt.Errorf("AllTypes: %+v, %w", res, err)
+		return fmt.Errorf("method AllTypes: %+v, %w", res, err)
 	}
 	if !reflect.DeepEqual(res.OutputArguments, inputs) {
-		return fmt.Errorf("AllTypes returned %v", res.OutputArguments)
+		return fmt.Errorf("method AllTypes returned %v", res.OutputArguments)
 	}
 	res, err = call("Fail")
 	if err != nil || res.StatusCode == ua.StatusOK {
-		return fmt.Errorf("Fail: %+v, %w", res, err)
+		return fmt.Errorf("method Fail: %+v, %w", res, err)
 	}
 	s.items = append(s.items, "Fail: "+res.StatusCode.Error())
 	return nil
