@@ -21,7 +21,10 @@ func (v Variant) Range(r NumericRange) (Variant, ua.StatusCode) {
 	if !v.IsArray() {
 		return v.substring(r)
 	}
-	dims := v.Dims()
+	dims := v.Dims() // none for a null array
+	if len(dims) == 0 {
+		return Variant{}, ua.StatusBadIndexRangeNoData
+	}
 	within, ok := r.split(v.Type(), len(dims))
 	if !ok {
 		return Variant{}, ua.StatusBadIndexRangeNoData
@@ -88,7 +91,10 @@ func (v Variant) WithRange(r NumericRange, part Variant) (Variant, ua.StatusCode
 	if !v.IsArray() {
 		return v.withSubstring(r, part)
 	}
-	dims := v.Dims()
+	dims := v.Dims() // none for a null array
+	if len(dims) == 0 {
+		return Variant{}, ua.StatusBadIndexRangeNoData
+	}
 	within, ok := r.split(v.Type(), len(dims))
 	if !ok {
 		return Variant{}, ua.StatusBadIndexRangeNoData
