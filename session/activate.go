@@ -204,16 +204,26 @@ func (a *activation) commit(id *Identity) (*ua.ActivateSessionResponse, error) {
 		Locales:   a.locales(),
 	}
 	nonce := security.Nonce(nonceLength)
-	var from Channel
+	from, err := a.apply(id, caller, nonce)
+	if err != nil {
+		return nil, err
+	}
+	if st.opts.OnActivate != nil {
+		st.opts.OnActivate(s, from, a.first)
+	}
+	st.auditActivated(ch, s, id, a.first, a.moves)
+	return &ua.ActivateSessionResponse{ServerNonce: nonce}, nil
+}
 
+// apply changes the session under the lock. from is the channel it left.
+func (a *activation) apply(id *Identity, caller *addressspace.Caller, nonce []byte) (from Channel, err error) {
+	st, s, ch := a.st, a.s, a.ch
 	st.mu.Lock()
-	state := s.state.Load()
-	if state == stateClosed {
-		st.mu.Unlock()
+	defer st.mu.Unlock()
+	if s.state.Load() == stateClosed {
 		return nil, uastatus.New(ua.StatusBadSessionIDInvalid, "session ended while it was activated: "+s.Reason().String(), nil)
 	}
 	if ended(ch) {
-		st.mu.Unlock()
 		return nil, uastatus.New(ua.StatusBadSecureChannelClosed, "channel gone", nil)
 	}
 	if a.first {
@@ -236,13 +246,7 @@ func (a *activation) commit(id *Identity) (*ua.ActivateSessionResponse, error) {
 	now := st.since(time.Now())
 	s.lastContact.Store(now)
 	st.setDueLocked(s, now+int64(s.timeout))
-	st.mu.Unlock()
-
-	if st.opts.OnActivate != nil {
-		st.opts.OnActivate(s, from, a.first)
-	}
-	st.auditActivated(ch, s, id, a.first, a.moves)
-	return &ua.ActivateSessionResponse{ServerNonce: nonce}, nil
+	return from, nil
 }
 
 // locales are the session's LocaleIds after this activation: an empty list keeps

@@ -75,34 +75,41 @@ func (st *Store) Terminate(s *Session, deleteSubscriptions bool) bool {
 // end, the activated ones wait for ActivateSession on another channel until
 // they time out.
 func (st *Store) ChannelClosed(ch Channel) {
-	var gone []*Session
-	st.mu.Lock()
-	if at := st.channels[ch]; at != nil {
-		for len(at.sessions) > 0 {
-			s := at.sessions[len(at.sessions)-1]
-			if s.state.Load() == stateCreated {
-				st.removeLocked(s, ClosedChannelGone)
-				gone = append(gone, s)
-			} else {
-				st.detachLocked(s)
-			}
-		}
-	}
-	st.mu.Unlock()
-	for _, s := range gone {
+	for _, s := range st.detachAll(ch) {
 		st.finish(s, false)
 	}
 }
 
+// detachAll unbinds the sessions of ch and returns those that ended by it.
+func (st *Store) detachAll(ch Channel) (gone []*Session) {
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	at := st.channels[ch]
+	for at != nil && len(at.sessions) > 0 {
+		s := at.sessions[len(at.sessions)-1]
+		if s.state.Load() == stateCreated {
+			st.removeLocked(s, ClosedChannelGone)
+			gone = append(gone, s)
+		} else {
+			st.detachLocked(s)
+		}
+	}
+	return gone
+}
+
 // end closes s once; false when somebody else did.
 func (st *Store) end(s *Session, reason CloseReason, deleteSubscriptions bool) bool {
-	st.mu.Lock()
-	ok := st.removeLocked(s, reason)
-	st.mu.Unlock()
-	if ok {
-		st.finish(s, deleteSubscriptions)
+	if !st.remove(s, reason) {
+		return false
 	}
-	return ok
+	st.finish(s, deleteSubscriptions)
+	return true
+}
+
+func (st *Store) remove(s *Session, reason CloseReason) bool {
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	return st.removeLocked(s, reason)
 }
 
 // removeLocked takes s out of every structure. The caller calls finish after

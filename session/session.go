@@ -105,8 +105,7 @@ func (s *Session) EndpointURL() string { return s.endpoint }
 // Created is when the session was created.
 func (s *Session) Created() time.Time { return s.created }
 
-// LastContact is when the client last used the session, to about a thousandth
-// of its timeout.
+// LastContact is when the client last used the session.
 func (s *Session) LastContact() time.Time {
 	return s.store.epoch.Add(time.Duration(s.lastContact.Load()))
 }

@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"net/netip"
 	"os"
+	"runtime"
 	"slices"
 	"sync"
 	"time"
@@ -99,6 +100,7 @@ func openUsers(path string, o UsersOptions, c cost) (*Users, error) {
 	if err != nil {
 		return nil, err
 	}
+	u.warnIfReadable()
 	return u, nil
 }
 
@@ -185,7 +187,16 @@ func (u *Users) reload() {
 	}
 	u.users, u.info, u.bad = users, info, false
 	u.cache.clear()
+	u.warnIfReadable()
 	u.log.Info("users file read again", "users", len(users))
+}
+
+// warnIfReadable speaks up when others may read the hashes; u.mu is held or u is
+// not shared yet.
+func (u *Users) warnIfReadable() {
+	if u.info != nil && runtime.GOOS != "windows" && u.info.Mode().Perm()&0o077 != 0 {
+		u.log.Warn("users file is open to other users of this machine; chmod 600", "file", u.path, "mode", u.info.Mode().Perm().String())
+	}
 }
 
 func sameFile(a, b fs.FileInfo) bool {

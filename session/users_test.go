@@ -179,6 +179,15 @@ func TestUsersFileChangesWhileOpen(t *testing.T) {
 	want(t, "a file that is gone has no users", u.try("alice", "wonder", here), ua.StatusBadUserAccessDenied)
 	os.WriteFile(u.path, good, 0o600)
 	want(t, "back", u.try("alice", "wonder", here), ua.StatusOK)
+	if strings.Contains(out.String(), "chmod") {
+		t.Error("warned about mode 0600")
+	}
+	os.Chmod(u.path, 0o644)
+	os.Chtimes(u.path, time.Time{}, time.Now().Add(time.Minute))
+	want(t, "readable by others", u.try("alice", "wonder", here), ua.StatusOK)
+	if !strings.Contains(out.String(), "chmod 600") {
+		t.Error("no warning about mode 0644")
+	}
 }
 
 // The hash is the one of overload.md §8c, and an unknown user costs as much as a
@@ -219,7 +228,7 @@ func TestPasswordCost(t *testing.T) {
 
 // hostile.md C13, X32: five wrong passwords lock that user for that address, for
 // five minutes, and nobody else, whatever certificate they share.
-func TestC13LockoutIsPerUserAndAddress(t *testing.T) {
+func TestC13X32LockoutIsPerUserAndAddress(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		u := testUsers(t, UsersOptions{})
 		if err := u.Add(User{Name: "bob"}, []byte("builder")); err != nil {
