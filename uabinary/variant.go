@@ -3,6 +3,7 @@ package uabinary
 import (
 	"bytes"
 	"encoding/binary"
+	"iter"
 	"math"
 
 	"github.com/gopcua/opcua/ua"
@@ -153,6 +154,25 @@ func (v Variant) Element(i int) Variant {
 	d.pos = 5
 	d.skipElements(t, i)
 	return d.element(t)
+}
+
+// Elements walks the elements of an array as Element gives them, in linear time. Over anything but an array it does
+// nothing.
+func (v Variant) Elements() iter.Seq2[int, Variant] {
+	return func(yield func(int, Variant) bool) {
+		n := v.Len()
+		if n <= 0 {
+			return
+		}
+		var d Decoder
+		d.resetView(v.b)
+		d.pos = 5
+		for i := range n {
+			if !yield(i, d.element(v.b[0]&variantType)) {
+				return
+			}
+		}
+	}
 }
 
 // element reads one value of type t as a Variant of its own.

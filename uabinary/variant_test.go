@@ -261,6 +261,19 @@ func TestVariantElements(t *testing.T) {
 					t.Errorf("Element(%d) = %x, want %x", i, got.Encoded(), want.Encoded())
 				}
 			}
+			n := 0
+			for i, e := range v.Elements() {
+				if i != n || !e.Equal(c.elems[i]) {
+					t.Errorf("Elements gives %x for %d", e.Encoded(), i)
+				}
+				n++
+			}
+			if n != len(c.elems) {
+				t.Errorf("Elements gives %d", n)
+			}
+			for range v.Elements() {
+				break
+			}
 			for _, i := range []int{-1, len(c.elems), math.MaxInt} {
 				if !v.Element(i).IsNull() {
 					t.Errorf("Element(%d) is not null", i)
@@ -276,6 +289,20 @@ func TestVariantElements(t *testing.T) {
 	}
 	if r := Int32(1).Rank(); r != 0 {
 		t.Errorf("Rank of a scalar = %d", r)
+	}
+}
+
+// A walk over many Variants takes linear time: with Element it would take minutes.
+func TestVariantElementsLinear(t *testing.T) {
+	v := must(NewVariant(make([]Variant, 500_000)))
+	n := 0
+	for _, e := range v.Elements() {
+		if e.IsNull() {
+			n++
+		}
+	}
+	if n != 500_000 {
+		t.Errorf("%d elements", n)
 	}
 }
 
