@@ -231,6 +231,7 @@ func (a *activation) apply(id *Identity, caller *addressspace.Caller, nonce []by
 		st.channels[ch].inactive--
 		s.state.Store(stateActive)
 		st.activated.Add(1)
+		ch.SessionAttached()
 	}
 	if a.moves {
 		if b := s.bound.Load(); b != nil {

@@ -2,6 +2,7 @@ package session
 
 import (
 	"net/netip"
+	"time"
 
 	"github.com/gopcua/opcua/ua"
 
@@ -39,8 +40,10 @@ type Channel interface {
 	// called for it. It lets the Store refuse to bind a session to a channel that
 	// went away while the request was being worked on.
 	Done() <-chan struct{}
-	// SessionAttached and SessionDetached keep the number of sessions bound to
-	// the channel, activated or not. They must not block or call the Store.
+	// SessionAttached and SessionDetached keep the number of activated sessions
+	// bound to the channel. They must not block or call the Store. A channel that
+	// also has KeepUntil(time.Time) is asked not to give its place to a newcomer
+	// while a session that was created on it waits for its activation.
 	SessionAttached()
 	SessionDetached()
 }
@@ -54,6 +57,10 @@ type attachment struct {
 	sessions []*Session
 	inactive int // how many of them were never activated
 }
+
+// keepAfterCreate is how long a channel is spared after CreateSession. A client
+// activates at once; a request that is being worked on keeps the channel anyway.
+const keepAfterCreate = 5 * time.Second
 
 func ended(ch Channel) bool {
 	select {
@@ -72,11 +79,12 @@ func (st *Store) attachLocked(s *Session, ch Channel) {
 		st.channels[ch] = at
 	}
 	at.sessions = append(at.sessions, s)
+	s.bound.Store(&binding{ch})
 	if s.state.Load() == stateCreated {
 		at.inactive++
+	} else {
+		ch.SessionAttached()
 	}
-	s.bound.Store(&binding{ch})
-	ch.SessionAttached()
 }
 
 // detachLocked takes s off the channel it is bound to, if any. Store.mu is held.
@@ -95,11 +103,12 @@ func (st *Store) detachLocked(s *Session) {
 			break
 		}
 	}
-	if s.state.Load() == stateCreated {
-		at.inactive--
-	}
 	if len(at.sessions) == 0 {
 		delete(st.channels, b.ch)
 	}
-	b.ch.SessionDetached()
+	if s.state.Load() == stateCreated {
+		at.inactive--
+	} else {
+		b.ch.SessionDetached()
+	}
 }

@@ -82,6 +82,9 @@ func (st *Store) create(ctx context.Context, ch Channel, rq *ua.CreateSessionReq
 		return nil, s, uastatus.New(code, "session ended while it was created: "+s.Reason().String(), nil)
 	}
 
+	if k, ok := ch.(interface{ KeepUntil(time.Time) }); ok {
+		k.KeepUntil(time.Now().Add(keepAfterCreate))
+	}
 	rs := &ua.CreateSessionResponse{
 		SessionID:                  s.id.UA(),
 		AuthenticationToken:        uabinary.NodeID{Type: uabinary.IDOpaque, Bytes: s.token[:]}.UA(),

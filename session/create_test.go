@@ -108,7 +108,7 @@ func TestCreateResponse(t *testing.T) {
 				}
 			}
 			s := st.Find(uabinary.NodeIDOf(rs.SessionID))
-			if s.MaxResponseMessageSize() != 800_000 || s.Name() != "a session" || s.Channel() != Channel(ch) || ch.attached.Load() != 1 {
+			if s.MaxResponseMessageSize() != 800_000 || s.Name() != "a session" || s.Channel() != Channel(ch) || ch.attached.Load() != 0 {
 				t.Error("session does not know what it was created with")
 			}
 		})
@@ -144,6 +144,27 @@ func TestI16RevisedTimeoutIsInMilliseconds(t *testing.T) {
 		if rs.RevisedSessionTimeout != tc.revised {
 			t.Errorf("requested %v: revised %v, want %v", tc.requested, rs.RevisedSessionTimeout, tc.revised)
 		}
+	}
+}
+
+// A channel counts activated sessions only; until then it is spared for a while.
+func TestChannelKnowsItsSessions(t *testing.T) {
+	st := newStore(t, Options{})
+	ch := noneChannel()
+	c := create(t, st, ch)
+	if spared := time.Until(ch.keep); ch.attached.Load() != 0 || spared <= 0 || spared > keepAfterCreate {
+		t.Errorf("after CreateSession: %d attached, spared for %v", ch.attached.Load(), spared)
+	}
+	for range 2 {
+		want(t, "activate", c.activate(ch, anonymous), ua.StatusOK)
+		if ch.attached.Load() != 1 {
+			t.Errorf("%d attached", ch.attached.Load())
+		}
+	}
+	create(t, st, ch)
+	want(t, "close", st.Close(ch, c.token, true), ua.StatusOK)
+	if ch.attached.Load() != 0 {
+		t.Errorf("%d attached after CloseSession", ch.attached.Load())
 	}
 }
 

@@ -106,6 +106,14 @@ type fakeChannel struct {
 	done   chan struct{}
 
 	attached atomic.Int32
+	mu       sync.Mutex
+	keep     time.Time
+}
+
+func (c *fakeChannel) KeepUntil(t time.Time) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.keep = t
 }
 
 var channelIDs atomic.Uint32

@@ -305,8 +305,8 @@ func TestInactiveSessionsPerChannel(t *testing.T) {
 		if got := closed.take(); got != "0 evicted false" {
 			t.Errorf("evicted %q", got)
 		}
-		if ch.attached.Load() != 10 {
-			t.Errorf("channel counts %d", ch.attached.Load())
+		if at := st.channels[ch]; at.inactive != 10 || len(at.sessions) != 10 {
+			t.Errorf("channel has %d, never activated %d", len(at.sessions), at.inactive)
 		}
 	})
 }

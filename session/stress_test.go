@@ -45,15 +45,18 @@ func TestStress(t *testing.T) {
 		rounds = 30
 	}
 	var wg sync.WaitGroup
+	var channels sync.Map
 	var tokens sync.Map // int → *client, shared so that goroutines meet
 	for g := range 8 {
 		wg.Go(func() {
 			secured := g == 0 // a little cryptography among much of the rest
 			channel := func() *fakeChannel {
+				ch := noneChannel()
 				if secured {
-					return secureChannel()
+					ch = secureChannel()
 				}
-				return noneChannel()
+				channels.Store(ch, true)
+				return ch
 			}
 			ch := channel()
 			for i := range rounds {
@@ -116,6 +119,12 @@ func TestStress(t *testing.T) {
 	wg.Wait()
 	st.Shutdown()
 	nothingLeft(t, st)
+	channels.Range(func(ch, _ any) bool {
+		if n := ch.(*fakeChannel).attached.Load(); n != 0 {
+			t.Errorf("a channel counts %d sessions", n)
+		}
+		return true
+	})
 	if created.Load() == 0 || closed.Load() < created.Load() {
 		t.Errorf("%d created, %d ended", created.Load(), closed.Load())
 	}
