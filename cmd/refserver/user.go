@@ -64,7 +64,7 @@ func (a *app) newUserAdd() *cobra.Command {
 			}
 			user.Name = args[0]
 			if err := users.Add(user, password); err != nil {
-				return err
+				return fmt.Errorf("%s: %w", user.Name, err)
 			}
 			_, err = fmt.Fprintf(a.stdout, "added %s\n", user.Name)
 			return err
@@ -92,7 +92,7 @@ func (a *app) newUserPassword() *cobra.Command {
 				return err
 			}
 			if err := users.SetPassword(args[0], password); err != nil {
-				return err
+				return fmt.Errorf("%s: %w", args[0], err)
 			}
 			_, err = fmt.Fprintf(a.stdout, "changed the password of %s\n", args[0])
 			return err
@@ -114,7 +114,7 @@ func (a *app) newUserDelete() *cobra.Command {
 				return err
 			}
 			if err := users.Delete(args[0]); err != nil {
-				return err
+				return fmt.Errorf("%s: %w", args[0], err)
 			}
 			_, err = fmt.Fprintf(a.stdout, "deleted %s\n", args[0])
 			return err

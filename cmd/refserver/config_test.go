@@ -1,0 +1,166 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+)
+
+func TestConfigTextHoldsTheDefaults(t *testing.T) {
+	c := &config{}
+	if err := c.decode(configText); err != nil {
+		t.Fatal(err)
+	}
+	if want := defaultConfig(); !reflect.DeepEqual(c, want) {
+		t.Errorf("refserver.yaml says\n%+v\nthe defaults are\n%+v", c, want)
+	}
+	var keys func(reflect.Type, string)
+	keys = func(typ reflect.Type, indent string) {
+		for i := range typ.NumField() {
+			key := typ.Field(i).Tag.Get("yaml")
+			if !strings.Contains(string(configText), "\n"+indent+key+":") {
+				t.Errorf("refserver.yaml does not show %q", key)
+			}
+			if typ.Field(i).Type.Kind() == reflect.Struct {
+				keys(typ.Field(i).Type, indent+"  ")
+			}
+		}
+	}
+	keys(reflect.TypeFor[config](), "")
+}
+
+func TestDecodeErrors(t *testing.T) {
+	for _, tt := range []struct{ name, text, want string }{
+		{"unknown key", "pki: x\nlisten: []\nlissten: []\n", `line 3: unknown key "lissten"`},
+		{"unknown key inside", "admin:\n  listen: off\n  tokenn: x\n", `line 3: unknown key "tokenn"`},
+		{"wrong type", "limits:\n  maxSessions: many\n", "line 2"},
+		{"bad size", "limits:\n  maxMessageSize: 4 MB\n", "line 2: \"4 MB\" is no size"},
+		{"bad duration", "shutdownTimeout: soon\n", "line 1"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			err := defaultConfig().decode([]byte(tt.text))
+			if err == nil || !strings.Contains(err.Error(), tt.want) {
+				t.Errorf("error %v, want %q in it", err, tt.want)
+			}
+		})
+	}
+	c := defaultConfig()
+	if err := c.decode([]byte("# nothing\n")); err != nil || !reflect.DeepEqual(c, defaultConfig()) {
+		t.Errorf("an empty file: %v", err)
+	}
+}
+
+func TestEnvironment(t *testing.T) {
+	c := defaultConfig()
+	err := overrideFromEnvironment(c, []string{
+		"BREAKWATER_LISTEN=opc.tcp://:1, opc.tcp://:2",
+		"BREAKWATER_ADMIN_LISTEN=off",
+		"BREAKWATER_SECURITY_TRUST_ALL=true",
+		"BREAKWATER_LIMITS_MAX_MESSAGE_SIZE=8 MiB",
+		"BREAKWATER_LIMITS_MIN_TOKEN_LIFETIME=2s",
+		"BREAKWATER_DEMO_VARIABLES=7",
+		"BREAKWATER_APPLICATION_URI=urn:x",
+		"BREAKWATER_INTEROP=required",
+		"HOME=/",
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := defaultConfig()
+	want.Listen = []string{"opc.tcp://:1", "opc.tcp://:2"}
+	want.Admin.Listen = "off"
+	want.Security.TrustAll = true
+	want.Limits.MaxMessageSize = 8 << 20
+	want.Limits.MinTokenLifetime = 2 * time.Second
+	want.Demo.Variables = 7
+	want.ApplicationURI = "urn:x"
+	if !reflect.DeepEqual(c, want) {
+		t.Errorf("got %+v\nwant %+v", c, want)
+	}
+	if err := overrideFromEnvironment(c, []string{"BREAKWATER_DEMO_VARIABLES=many"}); err == nil || !strings.Contains(err.Error(), "BREAKWATER_DEMO_VARIABLES") {
+		t.Errorf("a bad number: %v", err)
+	}
+}
+
+func TestSettingsOverrideEachOther(t *testing.T) {
+	dir := t.TempDir()
+	file := filepath.Join(dir, "c.yaml")
+	text := "pki: keys\nnodesets: [a.xml, /b.xml]\nlog: {level: warn, format: json}\ndemo: {variables: 1}\n"
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("BREAKWATER_LOG_LEVEL", "error")
+	t.Setenv("BREAKWATER_DEMO_VARIABLES", "2")
+	a := &app{configFile: file, usersFile: filepath.Join(dir, "u")}
+	c, err := a.load()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := a.newServe()
+	if err := cmd.ParseFlags([]string{"--demo-variables", "3", "--no-demo", "--memory-limit", "2GiB", "--trust-all"}); err != nil {
+		t.Fatal(err)
+	}
+	flags := &serveFlags{variables: 3, noDemo: true, memory: 2 << 30, trustAll: true}
+	flags.apply(c, cmd.Flags())
+	for _, tt := range []struct {
+		what      string
+		got, want any
+	}{
+		{"file, relative to its folder", c.PKI, filepath.Join(dir, "keys")},
+		{"list of paths in the file", c.NodeSets, []string{filepath.Join(dir, "a.xml"), "/b.xml"}},
+		{"file", c.Log.Format, "json"},
+		{"environment over file", c.Log.Level, "error"},
+		{"flag over environment", c.Demo.Variables, 3},
+		{"flag", c.Demo.Enabled, false},
+		{"flag of a size", c.Runtime.MemoryLimit, size(2 << 30)},
+		{"persistent flag", c.Users, filepath.Join(dir, "u")},
+	} {
+		if !reflect.DeepEqual(tt.got, tt.want) {
+			t.Errorf("%s: %v, want %v", tt.what, tt.got, tt.want)
+		}
+	}
+	if _, err := loadConfig(filepath.Join(dir, "none.yaml")); err == nil {
+		t.Error("a file that was named and is not there was no error")
+	}
+}
+
+func TestSize(t *testing.T) {
+	for _, tt := range []struct {
+		text  string
+		want  size
+		fails bool
+	}{
+		{text: "0", want: 0}, {text: "65535", want: 65535}, {text: "4 MiB", want: 4 << 20}, {text: "2GiB", want: 2 << 30},
+		{text: "1 KiB", want: 1024}, {text: "3 B", want: 3},
+		{text: "", fails: true}, {text: "-1", fails: true}, {text: "1.5 MiB", fails: true}, {text: "9000000 TiB", fails: true},
+	} {
+		got, err := parseSize(tt.text)
+		if got != tt.want || (err != nil) != tt.fails {
+			t.Errorf("parseSize(%q) = %d, %v", tt.text, got, err)
+		}
+		if again, err := parseSize(got.String()); err != nil || again != got {
+			t.Errorf("%q does not read back: %d, %v", got.String(), again, err)
+		}
+	}
+}
+
+func TestOptionsNameWhatIsWrong(t *testing.T) {
+	for _, tt := range []struct {
+		change func(*config)
+		want   string
+	}{
+		{func(c *config) { c.Security.Policies = []string{"Basic512"} }, `"Basic512" is not one of`},
+		{func(c *config) { c.Security.Modes = []string{"None"} }, `"None" is neither`},
+		{func(c *config) { c.NodeSets = []string{"/does/not/exist.xml"} }, "/does/not/exist.xml"},
+	} {
+		c := defaultConfig()
+		c.Users = filepath.Join(t.TempDir(), "users.yaml")
+		tt.change(c)
+		if _, err := c.options(nil); err == nil || !strings.Contains(err.Error(), tt.want) {
+			t.Errorf("error %v, want %q in it", err, tt.want)
+		}
+	}
+}
