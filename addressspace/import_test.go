@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -415,5 +416,48 @@ func FuzzImport(f *testing.F) {
 			}
 			return true
 		})
+	})
+}
+
+// The companion models that node-opcua brings along for interoperability tests,
+// in any order, all at once; skipped where they are not installed.
+func TestImportCompanionModels(t *testing.T) {
+	names, _ := filepath.Glob("../.interop/*/node/node_modules/node-opcua-nodesets/nodesets/*.xml")
+	var files []NodeSetFile
+	for _, name := range names {
+		if strings.HasPrefix(filepath.Base(name), "Opc.Ua.NodeSet2") {
+			continue
+		}
+		data, err := os.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		files = append(files, NodeSetFile{Name: filepath.Base(name), Data: data})
+	}
+	if len(files) == 0 || testing.Short() || raceEnabled {
+		t.Skip("no companion models, -short, or the race detector")
+	}
+	slices.Reverse(files)
+	s := newSpace(t)
+	r, err := s.Import(files...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Logf("%d files, %d nodes, %d dangling references", len(files), r.Nodes, r.Dangling)
+	s.All(func(n *Node) bool {
+		v := n.Value()
+		if v == nil {
+			return true
+		}
+		for i := range max(1, v.Value.Len()) {
+			e := v.Value
+			if e.IsArray() {
+				e = e.Element(i)
+			}
+			if x, ok := e.ExtensionObject(); ok && x.Encoding == ua.ExtensionObjectXML {
+				t.Errorf("%s: a structure of type %s stayed XML", n.ID(), x.TypeID)
+			}
+		}
+		return true
 	})
 }

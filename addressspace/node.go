@@ -13,7 +13,7 @@ import (
 
 // Node is one node of a [Space]. Its identity never changes; everything else is
 // published atomically, so a Node may be held for as long as one likes. After
-// its deletion [Node.Deleted] reports true and its value stays what it was.
+// its deletion [Node.Deleted] reports true.
 type Node struct {
 	space  *Space
 	id     uabinary.NodeID

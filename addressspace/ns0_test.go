@@ -164,7 +164,7 @@ func TestNamespace0DoesNotPretend(t *testing.T) {
 			t.Errorf("i=%d %s is there", id, n.BrowseName().Name)
 		}
 	}
-	for _, id := range []uint32{84, 85, 86, 87, 2253, 2254, 2255, 2256, 2258, 2267, 2268, 2735, 11704, 11705, 2274, 2275, 11492, 12873, 2004, 15607 /* RoleSetType */, 12581 /* ServerConfigurationType */} {
+	for _, id := range []uint32{84, 85, 86, 87, 2253, 2254, 2255, 2256, 2258, 2267, 2268, 2735, 11704, 11705, 2274, 2275, 11492, 12873, 2004, 17594 /* Dictionaries, for companion models */, 15607 /* RoleSetType */, 12581 /* ServerConfigurationType */} {
 		if s.Lookup(i0(id)) == nil {
 			t.Errorf("i=%d is missing", id)
 		}

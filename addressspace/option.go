@@ -40,7 +40,6 @@ type nodeSpec struct {
 	writeMask  uint32
 	notifier   byte
 	abstract   bool
-	symmetric  bool
 	userAccess func(*Caller) ua.AccessLevelType
 	userCall   func(*Caller) bool
 	value      *uabinary.DataValue

@@ -8,7 +8,8 @@ import (
 	"github.com/breakwater-ua/breakwater/uabinary"
 )
 
-// Watcher is told of every change of a node's stored value.
+// Watcher is told of every change of a node's stored value. It must be comparable,
+// as a pointer is.
 type Watcher interface {
 	// Changed is called by the goroutine that changes the value, in the order
 	// of the changes, one call at a time for each node. It must return soon and
@@ -27,8 +28,8 @@ func (n *Node) Watch(w Watcher) {
 	if p := e.watchers.Load(); p != nil {
 		list = *p
 	}
-	// A fresh array each time: a running notification walks the old one.
-	list = append(slices.Clip(list), w)
+	// A running notification walks the old list, which ends before w.
+	list = append(list, w)
 	e.watchers.Store(&list)
 }
 

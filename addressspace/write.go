@@ -66,7 +66,14 @@ func (s *Space) Write(id uabinary.NodeID, attribute uint32, indexRange []byte, d
 		if err := (*onWrite)(&w); err != nil {
 			return badOr(err)
 		}
-		if partial && n.value.Load() != before && w.Value.Value.Equal(offered) {
+		if !w.Value.Value.Equal(offered) {
+			if code := n.fit(&w.Value); code != ua.StatusOK {
+				return ua.StatusBadInternalError // the callback's own value
+			}
+			w.Value.Value = w.Value.Value.Clone()
+			partial = false
+		}
+		if partial && n.value.Load() != before {
 			// Set meanwhile: the part goes into what is there now.
 			w.Value.Value = in.Value
 		} else {

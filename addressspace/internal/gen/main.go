@@ -46,14 +46,12 @@ var pruned = map[uint32]string{
 	16134: "DefaultRolePermissions: no roles",
 	16135: "DefaultUserRolePermissions: no roles",
 	16136: "DefaultAccessRestrictions: none",
-	17594: "Dictionaries: none",
 	17634: "LocalTime: optional, not kept",
 	23470: "Aliases: no alias name lookup",
 	24099: "MaxSelectClauseParameters: no event filters",
 	24100: "MaxWhereClauseParameters: no event filters",
 	24101: "ConformanceUnits: optional, not kept",
 	24226: "Resources: no TSN or provisioning",
-	31915: "Locations: none",
 	32405: "DataSetClasses: no PubSub",
 }
 

@@ -121,7 +121,7 @@ func (doc *Document) take(e *Element) error {
 		for _, c := range e.Children {
 			id, err := doc.nodeID(strings.TrimSpace(c.Text))
 			if err != nil {
-				return &Error{doc.File, c.Line, fmt.Errorf("Alias %q: %w", c.Attr("Alias"), err)}
+				return &Error{doc.File, c.Line, fmt.Errorf("alias %q: %w", c.Attr("Alias"), err)}
 			}
 			doc.aliases[c.Attr("Alias")] = id
 		}
