@@ -56,6 +56,8 @@ type Engine struct {
 	lastPublisher uint64
 	closed        bool
 
+	queuedBytes   atomic.Int64 // see Limits.MaxQueuedBytes
+	retained      atomic.Int64 // see Limits.MaxTotalRetransmissionBytes
 	parked        atomic.Int64
 	created       atomic.Uint64
 	notifications atomic.Uint64

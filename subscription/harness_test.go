@@ -177,6 +177,9 @@ func inBubble(t *testing.T, l Limits, f func(b *bench)) {
 		if b.e.quota.total != (usage{}) || len(b.e.quota.owners) != 0 {
 			t.Errorf("quota left behind: %+v, %d owners", b.e.quota.total, len(b.e.quota.owners))
 		}
+		if n, m := b.e.queuedBytes.Load(), b.e.retained.Load(); n != 0 || m != 0 {
+			t.Errorf("bytes left behind: %d queued, %d for retransmission", n, m)
+		}
 		if int(b.freed.Load()) != b.kept {
 			t.Errorf("%d requests kept, %d answered or dropped", b.kept, b.freed.Load())
 		}

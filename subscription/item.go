@@ -138,8 +138,7 @@ func (s *subscription) sample(it *item, v *uabinary.DataValue, now uabinary.Date
 		}
 	}
 	it.reported = v
-	it.queue.push(entry{value: v, at: now}, it.size, it.is(flagDiscardOldest))
-	s.refresh(it)
+	s.enqueue(it, entry{value: v, at: now})
 	for _, linked := range it.links {
 		// §5.13.1.6 (Triggering model): only items that are sampled but not reported are triggered.
 		if linked.mode == ua.MonitoringModeSampling && linked.queue.n > 0 {
@@ -147,6 +146,41 @@ func (s *subscription) sample(it *item, v *uabinary.DataValue, now uabinary.Date
 			s.refresh(linked)
 		}
 	}
+}
+
+// enqueue queues e for it. Where the bytes of large values have used up their share, the queue is full as it is. sub.mu is
+// held.
+func (s *subscription) enqueue(it *item, e entry) {
+	before, size := it.queue.bytes, it.size
+	w := e.weight()
+	if w > 0 && it.queue.n > 0 && it.queue.n < size && !s.roomFor(w) {
+		size = it.queue.n
+	}
+	it.queue.push(e, size, it.is(flagDiscardOldest))
+	if size < it.size {
+		it.queue.at(0).overflow = it.queue.at(0).overflow || size == 1
+	}
+	s.settle(it.queue.bytes - before)
+	s.refresh(it)
+}
+
+func (s *subscription) roomFor(bytes int) bool {
+	l := &s.engine.limits
+	return s.queuedBytes+bytes <= l.MaxQueuedBytesPerSubscription && s.engine.queuedBytes.Load()+int64(bytes) <= int64(l.MaxQueuedBytes)
+}
+
+// settle charges a change of the bytes in queues. sub.mu is held.
+func (s *subscription) settle(bytes int) {
+	if bytes != 0 {
+		s.queuedBytes += bytes
+		s.engine.queuedBytes.Add(int64(bytes))
+	}
+}
+
+// empty drops what is queued. sub.mu is held.
+func (s *subscription) empty(it *item) {
+	s.settle(-it.queue.bytes)
+	it.queue.clear()
 }
 
 // same reports whether a sample that had to be read equals the one before, so that no copy needs to be kept.
@@ -203,8 +237,7 @@ func (s *subscription) unlist() {
 func (s *subscription) resend(now uabinary.DateTime) {
 	for _, it := range s.items {
 		if it.mode == ua.MonitoringModeReporting && it.queue.n == 0 && it.reported != nil {
-			it.queue.push(entry{value: it.reported, at: now}, it.size, true)
-			s.refresh(it)
+			s.enqueue(it, entry{value: it.reported, at: now})
 		}
 	}
 }

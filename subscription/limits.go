@@ -43,14 +43,21 @@ type Limits struct {
 	// MaxQueueSize clamps the requested queue size of an item. Default 1,000.
 	MaxQueueSize int
 	// MaxQueuedValues bounds the sum of all revised queue sizes above 1; queues are revised down to 1 when it is used up.
-	// Default 10,000,000, of which an owner gets at most three quarters.
+	// Default 2,000,000, of which an owner gets at most three quarters.
 	MaxQueuedValues int
+	// MaxQueuedBytesPerSubscription and MaxQueuedBytes bound the encoded values of more than 256 bytes that wait in queues:
+	// beyond, a queue takes a new value only in the place of another one, with the overflow bit, as if it were full. Each
+	// item keeps its newest value all the same. Default 16 MiB and 512 MiB.
+	MaxQueuedBytesPerSubscription, MaxQueuedBytes int
 
 	// MaxRetransmissionMessages bounds the unacknowledged NotificationMessages of one subscription; the oldest goes.
 	// Default 20.
 	MaxRetransmissionMessages int
 	// MaxRetransmissionBytes bounds their encoded size, except that the newest is always kept. Default 4 MiB.
 	MaxRetransmissionBytes int
+	// MaxTotalRetransmissionBytes bounds those of all subscriptions together: one that would exceed it gives up its own
+	// older messages, and does not keep a message that is larger than 64 KiB at all. Default 512 MiB.
+	MaxTotalRetransmissionBytes int
 	// MaxNotificationsPerPublish is used where a client sets no lower bound. Default 10,000.
 	MaxNotificationsPerPublish int
 	// MaxNotificationMessageSize bounds one encoded NotificationMessage in bytes; what does not fit follows in the next
@@ -79,9 +86,12 @@ func (l Limits) resolved() Limits {
 	def(&l.MaxOperationsPerCall, 10_000)
 	def(&l.MaxTriggeringLinks, 1_000)
 	def(&l.MaxQueueSize, 1_000)
-	def(&l.MaxQueuedValues, 10_000_000)
+	def(&l.MaxQueuedValues, 2_000_000)
+	def(&l.MaxQueuedBytesPerSubscription, 16<<20)
+	def(&l.MaxQueuedBytes, 512<<20)
 	def(&l.MaxRetransmissionMessages, 20)
 	def(&l.MaxRetransmissionBytes, 4<<20)
+	def(&l.MaxTotalRetransmissionBytes, 512<<20)
 	def(&l.MaxNotificationsPerPublish, 10_000)
 	def(&l.MaxNotificationMessageSize, 1<<20)
 	def(&l.MaxPublishRequestsPerSession, 20)

@@ -226,7 +226,9 @@ func (s *subscription) modify(rq *ua.MonitoredItemModifyRequest, timestamps ua.T
 	it.clientHandle, it.timestamps = params.ClientHandle, timestamps
 	it.set(flagDiscardOldest, params.DiscardOldest)
 	it.size = e.quota.resize(s.account, it.size, e.limits.queueSize(params.QueueSize))
+	before := it.queue.bytes
 	it.queue.resize(it.size, params.DiscardOldest)
+	s.settle(it.queue.bytes - before)
 	interval := s.reviseSampling(params.SamplingInterval, it.node, stored(it.node, it.attribute()))
 	if interval != it.interval {
 		it.interval = interval
@@ -276,7 +278,7 @@ func (s *subscription) setMode(it *item, mode ua.MonitoringMode, now time.Time) 
 	switch {
 	case mode == ua.MonitoringModeDisabled:
 		s.detach(it)
-		it.queue.clear()
+		s.empty(it)
 		it.last, it.reported = nil, nil
 	case old == ua.MonitoringModeDisabled:
 		s.attach(it, s.engine.clock(now))

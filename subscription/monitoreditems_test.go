@@ -334,6 +334,39 @@ func TestQueueOverflowOnTheWire(t *testing.T) {
 	})
 }
 
+// A long queue of large values is bounded by bytes; the newest value is always there and the loss is marked.
+func TestQueuesAreBoundedByBytes(t *testing.T) {
+	for _, discardOldest := range []bool{true, false} {
+		inBubble(t, Limits{MaxQueuedBytesPerSubscription: 50_000}, func(b *bench) {
+			v := b.ns.Variable("A", make([]byte, 10_000))
+			id := b.subscribe()
+			b.monitor(id, v.Node().ID(), sampled(0), queued(100, discardOldest))
+			b.monitor(id, v.Node().ID(), sampled(0), queued(100, discardOldest), handle(2))
+			for i := range 100 {
+				x := make([]byte, 10_000)
+				x[0] = byte(i)
+				v.Set(x)
+			}
+			sub := b.e.find(id)
+			if n := b.e.queuedBytes.Load(); n > 50_000 || n != int64(sub.queuedBytes) {
+				t.Errorf("%d bytes in queues, the subscription counts %d", n, sub.queuedBytes)
+			}
+			b.publish()
+			b.wait(100 * ms)
+			lastOf, lost := map[uint32]byte{}, map[uint32]bool{}
+			for _, n := range b.notifications(b.response()) {
+				lastOf[n.ClientHandle] = n.Value.Value.Value().([]byte)[0]
+				lost[n.ClientHandle] = lost[n.ClientHandle] || n.Value.Status == 0x480
+			}
+			for h := uint32(1); h <= 2; h++ {
+				if lastOf[h] != 99 || !lost[h] {
+					t.Errorf("item %d: newest value %d, overflow marked %v", h, lastOf[h], lost[h])
+				}
+			}
+		})
+	}
+}
+
 func TestDeadbands(t *testing.T) {
 	inBubble(t, Limits{}, func(b *bench) {
 		v := b.ns.Variable("A", 50.0, addressspace.EURange(0, 200))

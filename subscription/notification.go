@@ -84,6 +84,7 @@ func (p *publisher) notify(s *subscription, r parkedPublish, stamp uabinary.Date
 		return
 	}
 	// Room for one more message is made before the numbers are listed, so that none is listed that goes away by this one.
+	before := s.messages.bytes
 	for len(s.messages.messages) >= e.limits.MaxRetransmissionMessages {
 		s.messages.removeAt(0)
 	}
@@ -104,7 +105,8 @@ func (p *publisher) notify(s *subscription, r parkedPublish, stamp uabinary.Date
 	if left && s.enabled {
 		b[more] = 1
 	}
-	s.messages.add(message{s.sequence, bytes.Clone(b[start:])}, &e.limits)
+	s.messages.add(message{s.sequence, bytes.Clone(b[start:])}, &e.limits, int(e.retained.Load())-before)
+	e.retained.Add(int64(s.messages.bytes - before))
 	buf.B = publishResults(b, &r)
 	p.turns++
 	s.turn = p.turns
@@ -133,7 +135,9 @@ func (s *subscription) appendNotifications(b []byte, end, most int) (_ []byte, n
 				tooLarge := entry{value: &valueTooLarge, at: e.at, overflow: e.overflow}
 				b = appendNotification(b, it.clientHandle, &tooLarge, it.timestamps)
 			}
+			w := e.weight()
 			it.queue.drop()
+			s.settle(-w)
 			n++
 		}
 		it.set(flagTriggered, false)

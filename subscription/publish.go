@@ -84,7 +84,9 @@ func (e *Engine) Publish(s Session, ch session.Channel, requestID uint32, h *uab
 func (p *publisher) acknowledge(subscription, sequence uint32) ua.StatusCode {
 	for _, s := range p.subs {
 		if s.id == subscription {
+			before := s.messages.bytes
 			if s.messages.acknowledge(sequence) {
+				p.engine.retained.Add(int64(s.messages.bytes - before))
 				return ua.StatusOK
 			}
 			return ua.StatusBadSequenceNumberUnknown

@@ -22,6 +22,18 @@ type queue struct {
 	one     [1]entry
 	ring    []entry // nil: one is used
 	head, n uint32
+	bytes   int // weight of all entries
+}
+
+// weight is what a queued value counts: small ones are bounded by their number.
+func (e *entry) weight() int {
+	if e.value == nil || e.value.Mask&ua.DataValueValue == 0 {
+		return 0
+	}
+	if n := len(e.value.Value.Encoded()); n > 256 {
+		return n
+	}
+	return 0
 }
 
 func (q *queue) at(i uint32) *entry {
@@ -38,7 +50,7 @@ func (q *queue) at(i uint32) *entry {
 func (q *queue) push(e entry, size uint32, discardOldest bool) {
 	switch {
 	case size == 1: // a buffer for the newest value; neither discardOldest nor the overflow bit apply
-		q.n = 0
+		q.n, q.bytes = 0, 0
 	case q.n < size:
 		q.grow(size)
 	case discardOldest:
@@ -46,9 +58,11 @@ func (q *queue) push(e entry, size uint32, discardOldest bool) {
 		q.at(0).overflow = true
 	default: // the newest makes room
 		q.n--
+		q.bytes -= q.at(q.n).weight()
 		e.overflow = true
 	}
 	q.n++
+	q.bytes += e.weight()
 	*q.at(q.n - 1) = e
 }
 
@@ -68,6 +82,7 @@ func (q *queue) grow(size uint32) {
 
 // drop removes the oldest entry. A ring that was large is given back when it has run empty.
 func (q *queue) drop() {
+	q.bytes -= q.at(0).weight()
 	*q.at(0) = entry{}
 	q.n--
 	if q.n == 0 {
@@ -94,9 +109,11 @@ func (q *queue) resize(size uint32, discardOldest bool) {
 				q.drop()
 				continue
 			}
+			q.bytes -= q.at(q.n - 1).weight()
 			*q.at(q.n - 1) = entry{}
 			q.n--
 		}
+		q.bytes += newest.weight() - q.at(q.n-1).weight()
 		*q.at(q.n - 1) = newest
 	}
 	if lost && size > 1 {

@@ -9,14 +9,23 @@ type retransmission struct {
 	bytes    int
 }
 
+// smallMessage is kept also when the total is used up.
+const smallMessage = 64 << 10
+
 type message struct {
 	sequence uint32
 	encoded  []byte // never changes
 }
 
-func (r *retransmission) add(m message, l *Limits) {
-	for len(r.messages) > 0 && (len(r.messages) >= l.MaxRetransmissionMessages || r.bytes+len(m.encoded) > l.MaxRetransmissionBytes) {
+// add keeps m. others is what all other subscriptions keep, in bytes.
+func (r *retransmission) add(m message, l *Limits, others int) {
+	n := len(m.encoded)
+	for len(r.messages) > 0 && (len(r.messages) >= l.MaxRetransmissionMessages || r.bytes+n > l.MaxRetransmissionBytes ||
+		others+r.bytes+n > l.MaxTotalRetransmissionBytes) {
 		r.removeAt(0)
+	}
+	if n > smallMessage && others+n > l.MaxTotalRetransmissionBytes {
+		return
 	}
 	r.messages = append(r.messages, m)
 	r.bytes += len(m.encoded)

@@ -27,6 +27,8 @@ func TestStress(t *testing.T) {
 	for i := range 20 {
 		vars = append(vars, ns.Variable(fmt.Sprint("V", i), int32(0)))
 	}
+	large := ns.Variable("Large", make([]byte, 1000))
+	vars[18] = large
 	vars[19].OnRead(func(*addressspace.Caller) (any, error) { return rand.Int32(), nil })
 
 	var answered atomic.Int64
@@ -70,7 +72,10 @@ func TestStress(t *testing.T) {
 					return
 				default:
 				}
-				vars[r.IntN(19)].Set(r.Int32())
+				vars[r.IntN(18)].Set(r.Int32())
+				if r.IntN(10) == 0 {
+					large.Set(make([]byte, 300+r.IntN(1000)))
+				}
 				if r.IntN(50) == 0 {
 					time.Sleep(time.Millisecond)
 				}
@@ -200,6 +205,9 @@ func TestStress(t *testing.T) {
 	c := e.Counts()
 	if c.Subscriptions != 0 || c.MonitoredItems != 0 || c.ParkedPublish != 0 || e.quota.total != (usage{}) || len(e.quota.owners) != 0 {
 		t.Errorf("left behind: %+v %+v", c, e.quota.total)
+	}
+	if n, m := e.queuedBytes.Load(), e.retained.Load(); n != 0 || m != 0 {
+		t.Errorf("bytes left behind: %d queued, %d for retransmission", n, m)
 	}
 	if n := e.wheel.Len(); n != 0 {
 		t.Errorf("%d timers left", n)

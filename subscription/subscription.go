@@ -37,6 +37,7 @@ type subscription struct {
 	groups             []*group
 	listHead, listTail *item // items with something to report, in the order in which they came to it
 	ready              int   // how many of them
+	queuedBytes        int   // weight of all queues
 	lastItem           uint32
 	deleted            bool
 }
@@ -98,7 +99,7 @@ func (s *subscription) add(it *item) {
 // kill ends an item that is still in s.items. s.mu is held.
 func (s *subscription) kill(it *item) {
 	s.detach(it)
-	it.queue.clear()
+	s.empty(it)
 	it.set(flagDead, true)
 	s.refresh(it)
 	it.links = nil
@@ -129,6 +130,7 @@ func (s *subscription) close() {
 	s.clearList()
 	s.items, s.groups = nil, nil
 	s.mu.Unlock()
+	s.engine.retained.Add(int64(-s.messages.bytes))
 	s.messages = retransmission{}
 	e := s.engine
 	e.mu.Lock()
