@@ -35,10 +35,16 @@ func getEndpoints(s *Set, r *Request) ua.StatusCode {
 	if !ok {
 		return r.decoded()
 	}
+	eps := s.Discovery.Endpoints(r.Channel, url)
+	size := 0
+	for _, ep := range eps {
+		size += len(ep.ServerCertificate) + 1024
+	}
+	r.Reserve(size)
 	e := uabinary.Encoder{B: r.Out}
 	at, n := len(e.B), 0
 	e.B = append(e.B, 0, 0, 0, 0)
-	for _, ep := range s.Discovery.Endpoints(r.Channel, url) {
+	for _, ep := range eps {
 		if len(profiles) > 0 && !slices.Contains(profiles, ep.TransportProfileURI) {
 			continue
 		}

@@ -16,6 +16,11 @@ func createSession(s *Set, r *Request) ua.StatusCode {
 	if code != ua.StatusOK {
 		return code
 	}
+	size := len(rs.ServerCertificate) + 1024
+	for _, ep := range rs.ServerEndpoints {
+		size += len(ep.ServerCertificate) + 1024
+	}
+	r.Reserve(size)
 	e := uabinary.Encoder{B: r.Out}
 	uabinary.EncodeCreateSessionResponseBody(&e, rs)
 	r.Out = e.B

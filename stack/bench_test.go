@@ -30,17 +30,34 @@ const sequenceOffset = 16 // chunk header, channel id, token id
 // newRawReads logs in and prepares the batch.
 func newRawReads(b testing.TB, srv *stack.Server, ids []*ua.NodeID, depth int) *rawReads {
 	b.Helper()
+	c, p, step := login(b, srv)
+	if rs, ok := step(readOf(p, ids...)).(*ua.ReadResponse); !ok || len(rs.Results) != len(ids) || rs.Results[0].Status != ua.StatusOK {
+		b.Fatalf("Read failed: %+v", rs)
+	}
+	frame := c.Seal(securechannel.RawChunk{RequestID: 1, Body: p.encode(readOf(p, ids...))})
+	conn := c.Conn()
+	r := &rawReads{conn: conn, in: bufio.NewReaderSize(conn, 256<<10), size: len(frame), sequence: binary.LittleEndian.Uint32(frame[sequenceOffset:])}
+	for range depth {
+		r.batch = append(r.batch, frame...)
+	}
+	b.Cleanup(func() { _ = c.Close() })
+	return r
+}
+
+// login opens a channel without security and an anonymous session; step makes
+// one call.
+func login(b testing.TB, srv *stack.Server) (c *securechannel.Client, p *peer, step func(rq any) any) {
+	b.Helper()
 	conn, err := net.Dial("tcp", srv.Addrs()[0].String())
 	if err != nil {
 		b.Fatal(err)
 	}
-	t := &testing.T{}
-	c, err := securechannel.Dial(context.Background(), conn, securechannel.ClientConfig{EndpointURL: endpoint(srv)})
+	c, err = securechannel.Dial(context.Background(), conn, securechannel.ClientConfig{EndpointURL: endpoint(srv)})
 	if err != nil {
 		b.Fatal(err)
 	}
-	p := &peer{T: t, c: c}
-	step := func(rq any) any {
+	p = &peer{T: &testing.T{}, c: c}
+	step = func(rq any) any {
 		if err := c.Send(c.NextRequestID(), p.encode(rq)); err != nil {
 			b.Fatal(err)
 		}
@@ -58,16 +75,7 @@ func newRawReads(b testing.TB, srv *stack.Server, ids []*ua.NodeID, depth int) *
 	if _, ok := step(activateOf(p)).(*ua.ActivateSessionResponse); !ok {
 		b.Fatal("ActivateSession failed")
 	}
-	if rs, ok := step(readOf(p, ids...)).(*ua.ReadResponse); !ok || len(rs.Results) != len(ids) || rs.Results[0].Status != ua.StatusOK {
-		b.Fatalf("Read failed: %+v", rs)
-	}
-	frame := c.Seal(securechannel.RawChunk{RequestID: 1, Body: p.encode(readOf(p, ids...))})
-	r := &rawReads{conn: conn, in: bufio.NewReaderSize(conn, 256<<10), size: len(frame), sequence: binary.LittleEndian.Uint32(frame[sequenceOffset:])}
-	for range depth {
-		r.batch = append(r.batch, frame...)
-	}
-	b.Cleanup(func() { _ = conn.Close() })
-	return r
+	return c, p, step
 }
 
 func (r *rawReads) round() error {
@@ -143,5 +151,20 @@ func TestReadAllocatesNothing(t *testing.T) {
 			t.Errorf("8 Reads of %d nodes: %v allocations", nodes, n)
 		}
 		_ = r.conn.Close()
+	}
+}
+
+// BenchmarkConnect is a whole life: channel, session, one Read, the end.
+func BenchmarkConnect(b *testing.B) {
+	o := options()
+	o.RateLimits.Disabled = true
+	srv := start(b, o)
+	ids := doubles(srv, 1)
+	b.ReportAllocs()
+	for b.Loop() {
+		c, p, step := login(b, srv)
+		step(readOf(p, ids...))
+		step(&ua.CloseSessionRequest{RequestHeader: p.header(), DeleteSubscriptions: true})
+		_ = c.Close()
 	}
 }

@@ -67,3 +67,11 @@ func (c *counters) took(e *service.Entry, d time.Duration) {
 		}
 	}
 }
+
+// rejected is the number of requests answered with a Bad result.
+func (c *counters) rejected() (n uint64) {
+	for i := range c.services {
+		n += c.services[i].bad.Load()
+	}
+	return n
+}

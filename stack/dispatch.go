@@ -177,6 +177,9 @@ func (d *dispatcher) reply(ch session.Channel, r *service.Request, code ua.Statu
 		code = ua.StatusBadResponseTooLarge
 	}
 	if code != ua.StatusOK {
+		if code == uastatus.BadServerTooBusy {
+			d.busy(ch, r)
+		}
 		r.Fault(code)
 	}
 	d.count(r, code)
@@ -187,6 +190,24 @@ func (d *dispatcher) reply(ch session.Channel, r *service.Request, code ua.Statu
 	}
 	if err != nil { // the channel is gone, and with it whoever waited
 		d.counters.lost.Add(1)
+	}
+}
+
+// keepAfterHint is how much longer than its hint a client that was refused a
+// session finds its channel (see securechannel.Channel.KeepUntil).
+const keepAfterHint = 5 * time.Second
+
+// busy gives every refusal for want of capacity a hint, and keeps the channel of
+// a client that was told to come back.
+func (d *dispatcher) busy(ch session.Channel, r *service.Request) {
+	if r.RetryHint == 0 {
+		r.RetryHint = busyRetry
+		if d.draining.Load() {
+			r.RetryHint = drainRetry
+		}
+	}
+	if k, ok := ch.(interface{ KeepUntil(time.Time) }); ok && r.Entry != nil && r.Entry.Kind == service.KindEstablish {
+		k.KeepUntil(r.Time.Add(r.RetryHint + keepAfterHint))
 	}
 }
 
@@ -280,7 +301,7 @@ func (d *dispatcher) runBlocking(ch *securechannel.Channel, r *request) {
 
 // replyEarly answers with a fault while the handler still owns the request.
 func (d *dispatcher) replyEarly(ch session.Channel, r *request, code ua.StatusCode) {
-	f := service.Request{RequestID: r.RequestID, Entry: r.Entry, Header: r.Header, Now: r.Now, Session: r.Session}
+	f := service.Request{RequestID: r.RequestID, Entry: r.Entry, Header: r.Header, Time: r.Time, Now: r.Now, Session: r.Session}
 	d.reply(ch, &f, code)
 	f.Reset()
 }

@@ -29,6 +29,7 @@ func (s *Server) bindServerObject() error {
 
 	b.set(id.Server_ServerCapabilities_ServerProfileArray, []string{serverProfile})
 	b.set(id.Server_ServerCapabilities_LocaleIDArray, []string{"en"})
+	b.set(id.Server_ServerCapabilities_SoftwareCertificates, []*ua.ExtensionObject{})
 	b.set(id.Server_ServerCapabilities_MinSupportedSampleRate, float64(l.MinPublishingInterval)/float64(time.Millisecond))
 	b.set(id.Server_ServerCapabilities_MaxQueryContinuationPoints, uint16(0))
 	b.set(id.Server_ServerCapabilities_MaxHistoryContinuationPoints, uint16(0))
@@ -37,7 +38,9 @@ func (s *Server) bindServerObject() error {
 	b.set(id.Server_ServerCapabilities_MaxStringLength, uint32(l.MaxStringLength))
 	b.set(id.Server_ServerCapabilities_MaxByteStringLength, uint32(l.MaxByteStringLength))
 	b.set(id.Server_ServerCapabilities_MaxSessions, uint32(l.MaxSessions))
-	b.set(id.Server_ServerCapabilities_MaxSubscriptions, uint32(l.MaxSessions*l.MaxSubscriptionsPerSession))
+	limits := s.engine.Limits()
+	b.set(id.Server_ServerCapabilities_MaxSubscriptions, uint32(limits.MaxSubscriptions))
+	b.set(id.Server_ServerCapabilities_MaxMonitoredItems, uint32(limits.MaxMonitoredItems))
 	b.set(id.Server_ServerCapabilities_MaxSubscriptionsPerSession, uint32(l.MaxSubscriptionsPerSession))
 	b.set(id.Server_ServerCapabilities_MaxMonitoredItemsPerSubscription, uint32(l.MaxMonitoredItemsPerSubscription))
 	b.set(id.Server_ServerCapabilities_MaxMonitoredItemsQueueSize, uint32(l.MaxMonitoredItemQueueSize))
@@ -101,51 +104,6 @@ func (s *Server) buildInfo() *ua.BuildInfo {
 		SoftwareVersion:  b.SoftwareVersion,
 		BuildNumber:      b.BuildNumber,
 		BuildDate:        b.Date,
-	}
-}
-
-// bindDiagnostics binds ServerDiagnosticsSummary; the arrays of the
-// ServerDiagnostics object stay empty.
-func (s *Server) bindDiagnostics(b *binder) {
-	b.set(id.Server_ServerDiagnostics_EnabledFlag, true)
-	field := func(node uint32, f func(*ua.ServerDiagnosticsSummaryDataType) uint32) {
-		b.live(node, func() uabinary.Variant { return uabinary.UInt32(f(s.summary())) })
-	}
-	type summary = ua.ServerDiagnosticsSummaryDataType
-	field(id.Server_ServerDiagnostics_ServerDiagnosticsSummary_ServerViewCount, func(d *summary) uint32 { return d.ServerViewCount })
-	field(id.Server_ServerDiagnostics_ServerDiagnosticsSummary_CurrentSessionCount, func(d *summary) uint32 { return d.CurrentSessionCount })
-	field(id.Server_ServerDiagnostics_ServerDiagnosticsSummary_CumulatedSessionCount, func(d *summary) uint32 { return d.CumulatedSessionCount })
-	field(id.Server_ServerDiagnostics_ServerDiagnosticsSummary_SecurityRejectedSessionCount, func(d *summary) uint32 { return d.SecurityRejectedSessionCount })
-	field(id.Server_ServerDiagnostics_ServerDiagnosticsSummary_RejectedSessionCount, func(d *summary) uint32 { return d.RejectedSessionCount })
-	field(id.Server_ServerDiagnostics_ServerDiagnosticsSummary_SessionTimeoutCount, func(d *summary) uint32 { return d.SessionTimeoutCount })
-	field(id.Server_ServerDiagnostics_ServerDiagnosticsSummary_SessionAbortCount, func(d *summary) uint32 { return d.SessionAbortCount })
-	field(id.Server_ServerDiagnostics_ServerDiagnosticsSummary_PublishingIntervalCount, func(d *summary) uint32 { return d.PublishingIntervalCount })
-	field(id.Server_ServerDiagnostics_ServerDiagnosticsSummary_CurrentSubscriptionCount, func(d *summary) uint32 { return d.CurrentSubscriptionCount })
-	field(id.Server_ServerDiagnostics_ServerDiagnosticsSummary_CumulatedSubscriptionCount, func(d *summary) uint32 { return d.CumulatedSubscriptionCount })
-	field(id.Server_ServerDiagnostics_ServerDiagnosticsSummary_SecurityRejectedRequestsCount, func(d *summary) uint32 { return d.SecurityRejectedRequestsCount })
-	field(id.Server_ServerDiagnostics_ServerDiagnosticsSummary_RejectedRequestsCount, func(d *summary) uint32 { return d.RejectedRequestsCount })
-	b.live(id.Server_ServerDiagnostics_ServerDiagnosticsSummary, func() uabinary.Variant {
-		v, err := uabinary.NewVariant(s.summary())
-		if err != nil {
-			return uabinary.Variant{}
-		}
-		return v
-	})
-}
-
-func (s *Server) summary() *ua.ServerDiagnosticsSummaryDataType {
-	st := s.Stats()
-	return &ua.ServerDiagnosticsSummaryDataType{
-		CurrentSessionCount:           uint32(st.Sessions),
-		CumulatedSessionCount:         st.SessionSummary.Cumulated,
-		SecurityRejectedSessionCount:  st.SessionSummary.SecurityRejected,
-		RejectedSessionCount:          st.SessionSummary.Rejected,
-		SessionTimeoutCount:           st.SessionSummary.Timeouts,
-		SessionAbortCount:             st.SessionSummary.Aborts,
-		CurrentSubscriptionCount:      uint32(st.Subscriptions),
-		CumulatedSubscriptionCount:    uint32(st.CumulatedSubscriptions),
-		SecurityRejectedRequestsCount: uint32(st.SecurityRejectedRequests),
-		RejectedRequestsCount:         uint32(st.RejectedRequests),
 	}
 }
 
