@@ -43,7 +43,7 @@ func NewKey(chain [][]byte, signer crypto.Signer, dec crypto.Decrypter, gate *Cr
 	if !ok {
 		return nil, fmt.Errorf("security: application certificate has a %T, only RSA is supported", leaf.PublicKey)
 	}
-	if err := checkRSA(pub); err != nil {
+	if err := CheckRSA(pub); err != nil {
 		return nil, err
 	}
 	k := &Key{

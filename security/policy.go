@@ -192,7 +192,7 @@ func (p *Policy) CheckKey(pub *rsa.PublicKey) error {
 	if p.IsNone() {
 		return nil
 	}
-	if err := checkRSA(pub); err != nil {
+	if err := CheckRSA(pub); err != nil {
 		return err
 	}
 	if n := pub.N.BitLen(); n < p.minBits || n > p.maxBits {
@@ -202,9 +202,10 @@ func (p *Policy) CheckKey(pub *rsa.PublicKey) error {
 	return nil
 }
 
-// checkRSA refuses degenerate keys before anything computes with them: a modulus of a few
-// bits or an exponent of 1 would make "encryption" the identity.
-func checkRSA(pub *rsa.PublicKey) error {
+// CheckRSA refuses degenerate keys before anything computes with them (hostile.md X22): an
+// exponent of 1, for one, would make "encryption" the identity. The error is
+// BadCertificateInvalid. CheckKey includes it.
+func CheckRSA(pub *rsa.PublicKey) error {
 	switch {
 	case pub == nil || pub.N == nil:
 		return uastatus.New(ua.StatusBadCertificateInvalid, "check key", fmt.Errorf("no RSA key"))

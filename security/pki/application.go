@@ -25,7 +25,8 @@ const (
 
 	defaultBits     = 2048
 	defaultValidity = 5 * 365 * 24 * time.Hour
-	backdate        = time.Hour // peers' clocks are not ours
+	backdate        = time.Hour           // peers' clocks are not ours
+	soon            = 30 * 24 * time.Hour // from when on a start warns of the end of validity
 )
 
 // AppInfo says for whom an application certificate is made.
@@ -390,8 +391,11 @@ func (s *Store) warnOwn(der []byte, info AppInfo) {
 		return
 	}
 	renew := s.opts.Command + " renew --pki " + s.dir
-	if time.Now().After(c.NotAfter) {
+	switch now := time.Now(); {
+	case now.After(c.NotAfter):
 		s.log.Warn("the application certificate has expired, peers will refuse it", "since", c.NotAfter, "renew", renew)
+	case now.Add(soon).After(c.NotAfter):
+		s.log.Warn("the application certificate expires soon", "at", c.NotAfter, "renew", renew)
 	}
 	if uri := ApplicationURI(c); info.ApplicationURI != "" && uri != info.ApplicationURI {
 		s.log.Warn("the application certificate is for another ApplicationUri, peers will refuse it", "certificate", uri, "application", info.ApplicationURI, "renew", renew)

@@ -187,12 +187,17 @@ func TestOwnFilesFromElsewhere(t *testing.T) {
 }
 
 func TestExpiredOwnCertificateIsSaid(t *testing.T) {
-	s, log := openStore(t, Options{})
-	leaf := selfSignedLeaf(t, expired)
-	s.put(t, FolderOwn, leaf.Raw)
-	s.put(t, FolderPrivate, x509.MarshalPKCS1PrivateKey(leaf.key.(*rsa.PrivateKey)))
-	if _, _, _, err := s.LoadOrCreate(AppInfo{}); err != nil || !strings.Contains(log.String(), "has expired") || !strings.Contains(log.String(), "pki renew") {
-		t.Errorf("%v, log: %s", err, log)
+	in := func(d time.Duration) func(*x509.Certificate) {
+		return func(c *x509.Certificate) { c.NotAfter = time.Now().Add(d) }
+	}
+	for want, edit := range map[string]func(*x509.Certificate){"has expired": expired, "expires soon": in(soon - time.Hour), "": in(soon + time.Hour)} {
+		s, log := openStore(t, Options{})
+		leaf := selfSignedLeaf(t, edit)
+		s.put(t, FolderOwn, leaf.Raw)
+		s.put(t, FolderPrivate, x509.MarshalPKCS1PrivateKey(leaf.key.(*rsa.PrivateKey)))
+		if _, _, _, err := s.LoadOrCreate(AppInfo{}); err != nil || strings.Contains(log.String(), "pki renew") != (want != "") || !strings.Contains(log.String(), want) {
+			t.Errorf("%q: %v, log: %s", want, err, log)
+		}
 	}
 }
 

@@ -8,7 +8,9 @@ import (
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"encoding/pem"
+	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"math/big"
 	"net"
@@ -189,4 +191,13 @@ func blob(certs ...*authority) []byte {
 		b = append(b, c.Raw...)
 	}
 	return b
+}
+
+// publicOnly is a subject whose private key nobody has.
+type publicOnly struct{ pub crypto.PublicKey }
+
+func (p publicOnly) Public() crypto.PublicKey { return p.pub }
+
+func (publicOnly) Sign(io.Reader, []byte, crypto.SignerOpts) ([]byte, error) {
+	return nil, errors.New("no private key")
 }

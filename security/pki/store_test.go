@@ -82,6 +82,32 @@ func TestX23_D11_ValidationFollowsTheTrustList(t *testing.T) {
 	}
 }
 
+// A second change within the granularity of the file system's time stamps leaves the same
+// time; a young time is therefore not taken for "unchanged".
+func TestChangeWithinTheSameTick(t *testing.T) {
+	s, _ := openStore(t, Options{})
+	tick := time.Now()
+	freeze := func() {
+		for _, f := range scanned {
+			os.Chtimes(s.path(f), tick, tick)
+		}
+	}
+	freeze()
+	first, second := selfSignedLeaf(t), selfSignedLeaf(t)
+	s.put(t, FolderTrusted, first.Raw)
+	freeze()
+	wantCode(t, s, first.Raw, ua.StatusGood)
+	if !s.scan.unsettled && time.Since(tick) < settle {
+		t.Error("a young time stamp is believed")
+	}
+	s.put(t, FolderTrusted, second.Raw)
+	freeze()
+	if time.Since(tick) > settle {
+		t.Skip("too slow")
+	}
+	wantCode(t, s, second.Raw, ua.StatusGood)
+}
+
 func TestRememberedValidationsAreForTheSameQuestion(t *testing.T) {
 	s, _ := openStore(t, Options{})
 	leaf := selfSignedLeaf(t)

@@ -160,10 +160,11 @@ func checkStructure(leaf *x509.Certificate) error {
 	if len(leaf.UnhandledCriticalExtensions) > 0 {
 		return refuse(ua.StatusBadCertificateInvalid, "unknown critical extension %v", leaf.UnhandledCriticalExtensions[0])
 	}
-	if _, ok := leaf.PublicKey.(*rsa.PublicKey); !ok {
+	pub, ok := leaf.PublicKey.(*rsa.PublicKey)
+	if !ok {
 		return refuse(ua.StatusBadCertificateInvalid, "no RSA key, but %s", leaf.PublicKeyAlgorithm)
 	}
-	return nil
+	return security.CheckRSA(pub)
 }
 
 // checkPolicy is the Security Policy Check of certificate i in a chain of n. The signature a

@@ -5,12 +5,14 @@ import (
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
+	"crypto/rsa"
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"encoding/asn1"
 	"errors"
 	"net"
 	"net/url"
+	"strings"
 	"testing"
 	"time"
 
@@ -136,6 +138,12 @@ func TestValidate_Part4_6_1_3(t *testing.T) {
 		{"Certificate Structure/elliptic key", func(w *world) {
 			k, _ := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 			w.leaf = w.inter.issue(w.t, k, leafTemplate())
+		}, ua.StatusBadCertificateInvalid, secret},
+
+		{"Certificate Structure/X22 key that encrypts nothing", func(w *world) {
+			w.check.Policy, w.opts.TrustAll = nil, true
+			identity := &rsa.PublicKey{N: fixedKey(w.t, 2048).N, E: 1}
+			w.leaf = w.inter.issue(w.t, publicOnly{identity}, leafTemplate())
 		}, ua.StatusBadCertificateInvalid, secret},
 
 		{"Build Certificate Chain/issuer missing", func(w *world) { w.issuers = [][]byte{} }, ua.StatusBadCertificateChainIncomplete, secret},
@@ -387,6 +395,20 @@ func TestValidationOrder_Part4_6_1_3(t *testing.T) {
 		}
 		w.sent = sent
 		step.mend()
+	}
+}
+
+// The loop is noticed when it closes, not when the chain has grown to its cap.
+func TestX3_LoopEndsAtOnce(t *testing.T) {
+	w := newWorld(t)
+	keyA, keyB := namedKey(t, "inter"), namedKey(t, "other")
+	a0 := (*authority)(nil).issue(t, keyA, caTemplate("A"))
+	b := a0.issue(t, keyB, caTemplate("B"))
+	a := b.issue(t, keyA, caTemplate("A"))
+	leaf := a.issue(t, fixedKey(t, 2048), leafTemplate())
+	w.sent, w.trusted = blob(leaf, a, b), [][]byte{a.Raw, b.Raw}
+	if _, err := w.validate(); err == nil || !strings.Contains(err.Error(), "is not known") {
+		t.Errorf("got %v", err)
 	}
 }
 
