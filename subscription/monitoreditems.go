@@ -10,10 +10,10 @@ import (
 	"github.com/breakwater-ua/breakwater/uabinary"
 )
 
-// CreateMonitoredItems is the CreateMonitoredItems service (OPC 10000-4 §5.13.2). Values that are not stored are read
-// through their callbacks, on the caller's goroutine. What the first read says about the operand (unknown node or attribute,
-// bad index range or encoding) refuses the item; that a value is not readable now, or has no data in the index range, is a
-// value like any other and is reported.
+// CreateMonitoredItems is the CreateMonitoredItems service (OPC 10000-4 §5.13.2). What the first read says about the operand
+// (unknown node or attribute, bad index range or encoding) refuses the item; that a value is not readable now, or has no
+// data in the index range, is a value like any other and is reported. It does not wait for read callbacks: values behind
+// them are read by a worker right afterwards.
 func (e *Engine) CreateMonitoredItems(s Session, rq *ua.CreateMonitoredItemsRequest) (*ua.CreateMonitoredItemsResponse, ua.StatusCode) {
 	n := len(rq.ItemsToCreate)
 	if code := e.operations(n); code != ua.StatusOK {
@@ -29,25 +29,33 @@ func (e *Engine) CreateMonitoredItems(s Session, rq *ua.CreateMonitoredItemsRequ
 	slab := make([]ua.MonitoredItemCreateResult, n)
 	results := make([]*ua.MonitoredItemCreateResult, n)
 	now := time.Now()
-	for i, item := range rq.ItemsToCreate {
+	var unread []*item
+	for i, rq1 := range rq.ItemsToCreate {
 		results[i] = &slab[i]
-		slab[i].StatusCode = sub.create(item, rq.TimestampsToReturn, s.Caller(), now, &slab[i])
+		it, code := sub.create(rq1, rq.TimestampsToReturn, s.Caller(), now, &slab[i])
+		if slab[i].StatusCode = code; it != nil {
+			unread = append(unread, it)
+		}
+	}
+	if unread != nil {
+		e.workers.push(firstRead{sub, unread})
 	}
 	return &ua.CreateMonitoredItemsResponse{Results: results}, ua.StatusOK
 }
 
-func (s *subscription) create(rq *ua.MonitoredItemCreateRequest, timestamps ua.TimestampsToReturn, caller *addressspace.Caller, now time.Time, out *ua.MonitoredItemCreateResult) ua.StatusCode {
+// create makes one item. It returns the item when its first value has yet to be read.
+func (s *subscription) create(rq *ua.MonitoredItemCreateRequest, timestamps ua.TimestampsToReturn, caller *addressspace.Caller, now time.Time, out *ua.MonitoredItemCreateResult) (*item, ua.StatusCode) {
 	e := s.engine
 	if rq == nil || rq.ItemToMonitor == nil || rq.RequestedParameters == nil {
-		return ua.StatusBadNodeIDInvalid
+		return nil, ua.StatusBadNodeIDInvalid
 	}
 	if rq.MonitoringMode > ua.MonitoringModeReporting {
-		return ua.StatusBadMonitoringModeInvalid
+		return nil, ua.StatusBadMonitoringModeInvalid
 	}
 	operand, params := rq.ItemToMonitor, rq.RequestedParameters
 	node := e.space.Lookup(uabinary.NodeIDOf(operand.NodeID))
 	if node == nil {
-		return ua.StatusBadNodeIDUnknown
+		return nil, ua.StatusBadNodeIDUnknown
 	}
 	it := &item{
 		sub: s, node: node, clientHandle: params.ClientHandle, mode: rq.MonitoringMode, timestamps: timestamps,
@@ -55,56 +63,88 @@ func (s *subscription) create(rq *ua.MonitoredItemCreateRequest, timestamps ua.T
 	it.set(flagDiscardOldest, params.DiscardOldest)
 	var code ua.StatusCode
 	if it.ask, code = askOf(operand); code != ua.StatusOK {
-		return code
+		return nil, code
 	}
 	if it.attribute() == ua.AttributeIDEventNotifier {
-		return eventItem(node)
+		return nil, eventItem(node)
 	}
-	// The first read, without any lock: code of the host may run.
 	at := uabinary.FromTime(now)
-	rd := it.read(at, caller)
-	value := e.readValue(&rd)
-	if refuses(status(&value)) {
-		return status(&value)
+	fromStore := stored(node, it.attribute())
+	dynamic := !fromStore && it.attribute() == ua.AttributeIDValue
+	var value uabinary.DataValue
+	if dynamic {
+		// Only what does not depend on the value: the index range was parsed, a node with a callback is a Variable.
+		if code = encodingOf(node, it.ask); code != ua.StatusOK {
+			return nil, code
+		}
+	} else {
+		rd := it.read(at, caller)
+		value = e.readValue(&rd)
+		if code = status(&value); refuses(code) {
+			return nil, code
+		}
 	}
 	f, code := parseFilter(params.Filter, it.attribute(), node, &value)
 	if code != ua.StatusOK {
-		return code
+		return nil, code
 	}
 	it.setFilter(f)
-	fromStore := stored(node, it.attribute())
 	denied := fromStore && !e.mayRead(node, caller)
 
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.deleted {
-		return ua.StatusBadSubscriptionIDInvalid
+		return nil, ua.StatusBadSubscriptionIDInvalid
 	}
 	if len(s.items) >= e.limits.MaxMonitoredItemsPerSubscription {
-		return ua.StatusBadTooManyMonitoredItems
+		return nil, ua.StatusBadTooManyMonitoredItems
 	}
 	size, ok := e.quota.takeItem(s.account, e.limits.queueSize(params.QueueSize))
 	if !ok {
-		return ua.StatusBadTooManyMonitoredItems
+		return nil, ua.StatusBadTooManyMonitoredItems
 	}
 	it.size = size
-	it.interval = s.reviseSampling(params.SamplingInterval, node, fromStore && it.attribute() == ua.AttributeIDValue)
+	it.interval = s.reviseSampling(params.SamplingInterval, node, fromStore)
 	it.set(flagDenied, denied)
 	s.add(it)
-	if it.mode != ua.MonitoringModeDisabled {
-		s.attach(it, e.clock(now))
-		if fromStore && !denied {
-			s.observe(it, node.Value(), at) // not value: what is sampled later is compared with the node's own pointer
-		} else {
-			first := value
-			it.last = &first
-			s.sample(it, &first, at)
-		}
-	}
 	out.MonitoredItemID = it.id
 	out.RevisedQueueSize = it.size
 	out.RevisedSamplingInterval = s.samplingInterval(it)
-	return ua.StatusOK
+	if it.mode == ua.MonitoringModeDisabled {
+		return nil, ua.StatusOK
+	}
+	s.attach(it, e.clock(now))
+	switch {
+	case dynamic:
+		return it, ua.StatusOK
+	case fromStore && !denied:
+		s.observe(it, node.Value(), at) // not value: later samples are compared with the node's own pointer
+	default:
+		first := value
+		it.last = &first
+		s.sample(it, &first, at)
+	}
+	return nil, ua.StatusOK
+}
+
+// encodingOf checks the DataEncoding for a Variable whose value cannot be read now (OPC 10000-4 §5.11.2.4).
+func encodingOf(node *addressspace.Node, a *ask) ua.StatusCode {
+	if a == nil || len(a.encoding.Name) == 0 {
+		return ua.StatusOK
+	}
+	if a.encoding.Namespace == 0 {
+		switch string(a.encoding.Name) {
+		case "Default Binary":
+			return ua.StatusOK
+		case "Default XML", "Default JSON":
+			return ua.StatusBadDataEncodingUnsupported
+		}
+	}
+	structure := node.Space().Lookup(uabinary.NumericID(0, 22)) // Structure
+	if structure != nil && addressspace.SubtypeOf(node.DataType(), structure) {
+		return ua.StatusBadDataEncodingUnsupported
+	}
+	return ua.StatusBadDataEncodingInvalid
 }
 
 // askOf checks the parts of a ReadValueId that do not depend on the node.
@@ -284,7 +324,7 @@ func (s *subscription) setMode(it *item, mode ua.MonitoringMode, now time.Time) 
 		s.attach(it, s.engine.clock(now))
 		switch g := it.group; {
 		case g != nil && g.read:
-			s.engine.workers.add(g)
+			s.engine.workers.push(firstRead{s, []*item{it}})
 		case it.node.Deleted():
 			s.gone(it, uabinary.FromTime(now))
 		case it.is(flagDenied):

@@ -191,20 +191,35 @@ func (s *subscription) gone(it *item, now uabinary.DateTime) {
 // run samples a reading group on a worker.
 func (g *group) run() {
 	defer g.waiting.Store(false)
-	s := g.sub
-	now := uabinary.Now()
-	caller := s.caller()
-	s.mu.Lock()
+	g.sub.mu.Lock()
 	items := append([]*item(nil), g.items...)
-	reads := make([]addressspace.Read, len(items))
-	for i, it := range items {
-		reads[i] = it.read(now, caller)
-	}
-	s.mu.Unlock()
-	for i, it := range items {
-		v := s.engine.readValue(&reads[i])
+	g.sub.mu.Unlock()
+	g.sub.readAll(items)
+}
+
+// firstRead reads items whose values are not stored for the first time, or after they were disabled.
+type firstRead struct {
+	sub   *subscription
+	items []*item
+}
+
+func (f firstRead) run() { f.sub.readAll(f.items) }
+
+// readAll reads and samples items without holding a lock while it reads.
+func (s *subscription) readAll(items []*item) {
+	caller := s.caller()
+	for _, it := range items {
+		now := uabinary.Now()
 		s.mu.Lock()
-		if it.group == g && !it.is(flagDead) && !same(it.last, &v) {
+		g := it.group
+		rd := it.read(now, caller)
+		s.mu.Unlock()
+		if g == nil { // deleted or disabled
+			continue
+		}
+		v := s.engine.readValue(&rd)
+		s.mu.Lock()
+		if it.group == g && !same(it.last, &v) {
 			kept := v
 			it.last = &kept
 			s.sample(it, &kept, now)
@@ -301,7 +316,7 @@ func (e *Engine) mayRead(n *addressspace.Node, c *addressspace.Caller) (ok bool)
 type workers struct {
 	mu     sync.Mutex
 	cond   sync.Cond
-	jobs   []job // FIFO; each subscription and group is in it at most once
+	jobs   []job // FIFO; each group and audit is in it at most once
 	closed bool
 	wg     sync.WaitGroup
 }
