@@ -330,12 +330,6 @@ func appendSlice[T any](e *Encoder, s []T, write func(*Encoder, T)) {
 
 func (e *Encoder) statusCode(v ua.StatusCode) { e.uint32(uint32(v)) }
 
-func (e *Encoder) strings(s []string)             { appendSlice(e, s, (*Encoder).string) }
-func (e *Encoder) byteStrings(s [][]byte)         { appendSlice(e, s, (*Encoder).bytes) }
-func (e *Encoder) times(s []time.Time)            { appendSlice(e, s, (*Encoder).time) }
-func (e *Encoder) uint32s(s []uint32)             { appendSlice(e, s, (*Encoder).uint32) }
-func (e *Encoder) doubles(s []float64)            { appendSlice(e, s, (*Encoder).double) }
-func (e *Encoder) statusCodes(s []ua.StatusCode)  { appendSlice(e, s, (*Encoder).statusCode) }
 func (e *Encoder) uaNodeIDs(s []*ua.NodeID)       { appendSlice(e, s, (*Encoder).uaNodeID) }
 func (e *Encoder) uaVariants(s []*ua.Variant)     { appendSlice(e, s, (*Encoder).uaVariant) }
 func (e *Encoder) uaDataValues(s []*ua.DataValue) { appendSlice(e, s, (*Encoder).uaDataValue) }

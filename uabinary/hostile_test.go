@@ -2,6 +2,7 @@ package uabinary
 
 import (
 	"bytes"
+	"reflect"
 	"runtime"
 	"testing"
 
@@ -222,4 +223,36 @@ func TestUnknownMessage(t *testing.T) {
 	e.Reset(nil)
 	EncodeMessage(&e, nil)
 	wantCode(t, e.Err(), ua.StatusBadServiceUnsupported)
+}
+
+// A23: whatever a fuzzer makes of a message is an error or a message, never a panic. The fuzz targets go on from here.
+func TestA23MutatedMessages(t *testing.T) {
+	f := newFiller(23)
+	for _, zero := range knownMessages() {
+		v := reflect.New(reflect.TypeOf(zero).Elem())
+		f.fill(v.Elem())
+		b := encoded(t, v.Interface())
+		for range 100 {
+			m := bytes.Clone(b)
+			for range 1 + f.IntN(4) {
+				switch i := f.IntN(len(m)); f.IntN(3) {
+				case 0:
+					m[i] = byte(f.Uint32())
+				case 1:
+					m[i] ^= 1 << f.IntN(8)
+				case 2:
+					copy(m[i:], []byte{0xFF, 0xFF, 0xFF, 0x7F})
+				}
+			}
+			got, err := DecodeMessage(NewDecoder(m, nil))
+			if err != nil {
+				continue
+			}
+			var e Encoder
+			EncodeMessage(&e, got)
+			if e.Err() != nil {
+				t.Errorf("%T is decoded and not encoded: %v", got, e.Err())
+			}
+		}
+	}
 }

@@ -110,21 +110,6 @@ func (v Variant) dimBytes() []byte {
 	return d.Rest()
 }
 
-// elements returns the bytes of an array's elements without length and dimensions.
-func (v Variant) elements() []byte {
-	if !v.IsArray() {
-		return nil
-	}
-	if v.b[0]&variantDims == 0 {
-		return v.b[5:]
-	}
-	var d Decoder
-	d.resetView(v.b)
-	d.pos = 5
-	d.skipElements(v.b[0]&variantType, v.Len())
-	return v.b[5:d.pos]
-}
-
 func (d *Decoder) skipElements(t byte, n int) {
 	if n <= 0 {
 		return
