@@ -28,7 +28,8 @@ type Channel struct {
 	policy    *security.Policy
 	mode      ua.MessageSecurityMode
 	discovery bool
-	peerCert  []byte
+	peerCert  []byte // aliases peerChain
+	peerChain []byte
 	peerKey   *rsa.PublicKey
 	layout    layout
 	maxBody   int // of a request
@@ -84,6 +85,10 @@ func (ch *Channel) DiscoveryOnly() bool { return ch.discovery }
 // PeerCertificate is the client's application certificate in DER, verified and
 // validated; nil without security. Callers must not change it.
 func (ch *Channel) PeerCertificate() []byte { return ch.peerCert }
+
+// PeerChain is PeerCertificate with the issuers that the client sent behind it,
+// for another look when the trust list has changed.
+func (ch *Channel) PeerChain() []byte { return ch.peerChain }
 
 // RemoteAddr is the client's address.
 func (ch *Channel) RemoteAddr() netip.AddrPort { return ch.conn.RemoteAddr() }

@@ -261,7 +261,8 @@ func (o *opening) open(id *identity, rq *openRequest, t *token) error {
 	}
 	if !o.policy.IsNone() {
 		ch.peerKey = id.peer
-		ch.peerCert = bytes.Clone(leaf(o.header.certificate))
+		ch.peerChain = bytes.Clone(o.header.certificate)
+		ch.peerCert = leaf(ch.peerChain)
 	}
 	ch.layout = newLayout(ch.conn.Parameters().BufferSize, ch.policy, ch.mode)
 	if !ch.conn.ChannelOpened() {

@@ -1,0 +1,44 @@
+package stack
+
+import (
+	"context"
+	"time"
+
+	"github.com/breakwater-ua/breakwater/securechannel"
+	"github.com/breakwater-ua/breakwater/transport"
+	"github.com/gopcua/opcua/ua"
+)
+
+// trustInterval is how soon a change of the trust list reaches clients that are
+// connected already. Newcomers meet it at once.
+const trustInterval = 2 * time.Second
+
+// watchTrust looks at the open channels again whenever the trust list has
+// changed, and closes those whose certificate it no longer trusts.
+func (s *Server) watchTrust(ctx context.Context) {
+	tick := time.NewTicker(trustInterval)
+	defer tick.Stop()
+	version := s.pki.Version()
+	for {
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return
+		}
+		now := s.pki.Version()
+		if now == version {
+			continue
+		}
+		version = now
+		s.channels.Each(func(ch *securechannel.Channel) bool {
+			if ch.SecurityPolicy().IsNone() {
+				return true
+			}
+			if _, err := s.validatePeer(ctx, ch.PeerChain(), ch.SecurityPolicy()); err != nil {
+				s.log.Warn("channel closed: its certificate is not trusted any more", "remote", ch.RemoteAddr(), "error", err)
+				ch.Close(transport.SecurityError, ua.StatusBadSecurityChecksFailed)
+			}
+			return ctx.Err() == nil
+		})
+	}
+}
