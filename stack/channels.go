@@ -69,10 +69,11 @@ func (s *Server) wellFormed(chain []byte, policy *security.Policy) (*x509.Certif
 	return leaf, nil
 }
 
-// validateUser decides about X.509 user certificates.
+// validateUser decides about X.509 user certificates, which have a trust list of
+// their own: an application that may connect is no user.
 func (s *Server) validateUser(_ context.Context, chain []byte, policy *security.Policy) error {
-	if s.pki != nil {
-		_, err := s.pki.Validate(chain, pki.Check{Policy: policy, User: true})
+	if s.users != nil {
+		_, err := s.users.Validate(chain, pki.Check{Policy: policy, User: true})
 		return err
 	}
 	_, err := s.wellFormed(chain, policy)

@@ -33,7 +33,7 @@ type listening struct {
 	served    int            // so many of listeners, the first ones, are or were served
 	open      bool           // the configured URLs are listened on
 	stopped   bool           // no more listeners
-	wg        sync.WaitGroup // accept loops
+	wg        sync.WaitGroup // accept loops, watchTrust
 	failed    chan error     // of accept loops
 }
 
@@ -62,6 +62,9 @@ func (s *Server) newListening() error {
 	s.closes = make([]atomic.Uint64, len(transport.Reasons())+1)
 	s.failed = make(chan error, 1)
 	s.serving, s.stop = context.WithCancel(context.Background())
+	if s.pki != nil && !s.opts.Security.TrustAll {
+		s.wg.Go(func() { s.watchTrust(s.serving) })
+	}
 	return nil
 }
 

@@ -88,7 +88,9 @@ type Security struct {
 	// PKI is the folder of certificates and keys; it is created when it is not
 	// there, and a missing application certificate is made. Empty: "breakwater/pki"
 	// in the user's configuration folder; none is used when Key is set and PKI is
-	// empty, in which case only TrustAll lets secured clients in.
+	// empty, in which case only TrustAll lets secured clients in. Certificates of
+	// users, if the Authenticator takes any, have a trust list in the folder
+	// "users" below it.
 	PKI string
 	// Key is the application instance certificate with its private key, instead
 	// of the one in the PKI folder. The server uses its gate and does not close it.

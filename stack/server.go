@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -37,6 +38,7 @@ type Server struct {
 	gate     *security.CryptoGate // nil without a key
 	ownGate  bool
 	pki      *pki.Store // nil without a folder
+	users    *pki.Store // user certificates; nil unless the Authenticator takes them
 	sessions *session.Store
 	engine   *subscription.Engine
 	set      *service.Set
@@ -93,6 +95,9 @@ func (s *Server) compose() error {
 		if s.budget, err = budget.NewWithThreshold(o.Budget.MaxBytes, o.Budget.SessionlessBytes); err != nil {
 			return &OptionError{Field: "Budget", Reason: err.Error()}
 		}
+	}
+	if err := s.openUsers(); err != nil {
+		return err
 	}
 	auth := authenticator{anonymous: o.Security.AllowAnonymous, host: o.Authenticator}
 	s.announce = s.newAnnouncer(auth.TokenTypes())
@@ -170,6 +175,22 @@ func (s *Server) openKey() error {
 	case have != o.ApplicationURI:
 		return &OptionError{Field: "ApplicationURI", Reason: fmt.Sprintf("is %q, the certificate in %s says %q; renew it or leave the field empty", o.ApplicationURI, dir, have)}
 	}
+	return nil
+}
+
+// openUsers opens the folder of trusted user certificates beside the
+// application's.
+func (s *Server) openUsers() error {
+	o := &s.opts
+	if s.pki == nil || o.Authenticator == nil || !slices.Contains(o.Authenticator.TokenTypes(), ua.UserTokenTypeCertificate) {
+		return nil
+	}
+	dir := filepath.Join(s.pki.Dir(), "users")
+	store, err := pki.Open(dir, pki.Options{TrustAll: o.Security.TrustAll, Logger: s.log})
+	if err != nil {
+		return fmt.Errorf("stack: folder of user certificates %s: %w", dir, err)
+	}
+	s.users = store
 	return nil
 }
 
