@@ -194,10 +194,6 @@ func TestServe(t *testing.T) {
 	if err != nil || v.Type() != ua.TypeIDDouble {
 		t.Errorf("mass variable: %v, %v", v, err)
 	}
-	if err := c.Close(ctx); err != nil {
-		t.Error(err)
-	}
-
 	token, err := os.ReadFile(filepath.Join(dir, "admin.token"))
 	if err != nil {
 		t.Fatal(err)
@@ -218,25 +214,11 @@ func TestServe(t *testing.T) {
 		{"/", true, 200, "/metrics"},
 		{"/nothing", true, 404, ""},
 	} {
-		r, err := http.NewRequestWithContext(ctx, http.MethodGet, admin+tt.path, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if tt.token {
-			r.Header.Set("Authorization", "Bearer "+strings.TrimSpace(string(token)))
-		}
-		res, err := http.DefaultClient.Do(r)
-		if err != nil {
-			t.Fatal(err)
-		}
-		body, err := io.ReadAll(res.Body)
-		_ = res.Body.Close()
-		if err != nil || res.StatusCode != tt.code || !strings.Contains(string(body), tt.want) {
-			t.Errorf("%s: %d, %v, want %d and %q in %.200q", tt.path, res.StatusCode, err, tt.code, tt.want, body)
+		code, body := get(t, admin+tt.path, map[bool]string{true: strings.TrimSpace(string(token))}[tt.token])
+		if code != tt.code || !strings.Contains(body, tt.want) {
+			t.Errorf("%s: %d, want %d and %q in %.200q", tt.path, code, tt.code, tt.want, body)
 		}
 	}
-	http.DefaultClient.CloseIdleConnections()
-
 	if out, err := refserver(t, "", "pki", "show"); err != nil || !strings.Contains(strings.ReplaceAll(strings.ToUpper(out), ":", ""), thumbprint) {
 		t.Errorf("pki show: %q, %v", out, err)
 	}
@@ -244,6 +226,24 @@ func TestServe(t *testing.T) {
 		t.Errorf("pki renew: %q, %v", out, err)
 	}
 
+	// A call that runs when the signal comes is finished and answered.
+	slow := make(chan ua.StatusCode, 1)
+	wg.Go(func() {
+		res, err := c.Call(ctx, &ua.CallMethodRequest{
+			ObjectID: ua.NewStringNodeID(ns, "Demo.Methods"), MethodID: ua.NewStringNodeID(ns, "Demo.Methods.Slow"),
+			InputArguments: []*ua.Variant{ua.MustVariant(0.5)},
+		})
+		if err != nil {
+			t.Error(err)
+			slow <- ua.StatusBad
+			return
+		}
+		slow <- res.StatusCode
+	})
+	for stats := ""; !strings.Contains(stats, `"BlockingRequests":1`); {
+		_, stats = get(t, admin+"/admin/stats", strings.TrimSpace(string(token)))
+	}
+	http.DefaultClient.CloseIdleConnections()
 	if err := syscall.Kill(os.Getpid(), syscall.SIGTERM); err != nil {
 		t.Fatal(err)
 	}
@@ -256,6 +256,32 @@ func TestServe(t *testing.T) {
 		cancel()
 		t.Fatal("SIGTERM did not end the server")
 	}
+	if code := <-slow; code != ua.StatusOK {
+		t.Errorf("the call that ran was answered with %v", code)
+	}
+	_ = c.Close(ctx) // its server has gone
+}
+
+// get asks the admin interface, with a token unless it is empty.
+func get(t *testing.T, url, token string) (int, string) {
+	t.Helper()
+	r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if token != "" {
+		r.Header.Set("Authorization", "Bearer "+token)
+	}
+	res, err := http.DefaultClient.Do(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer res.Body.Close()
+	body, err := io.ReadAll(res.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return res.StatusCode, string(body)
 }
 
 func TestServeSaysWhatFailed(t *testing.T) {
