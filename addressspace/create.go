@@ -14,7 +14,7 @@ func (s *Space) create(n *Node, spec *nodeSpec, fail func(ua.StatusCode, string,
 	if !s.browseNameValid(spec.name.Name) {
 		return fail(ua.StatusBadBrowseNameInvalid, "BrowseName of %d bytes is empty, no UTF-8 or longer than %d", len(spec.name.Name), s.maxBrowseName)
 	}
-	if int(spec.name.Namespace) >= len(s.uris) || int(spec.id.Namespace) >= len(s.uris) {
+	if int(spec.name.Namespace) >= len(s.namespaces()) || int(spec.id.Namespace) >= len(s.namespaces()) {
 		return fail(ua.StatusBadNodeIDInvalid, "namespace index out of range")
 	}
 	if spec.id.IsNull() {

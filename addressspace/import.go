@@ -58,7 +58,7 @@ func (s *Space) Import(files ...NodeSetFile) (*ImportResult, error) {
 	if err != nil {
 		return nil, err
 	}
-	im := &importer{space: s, uris: slices.Clone(s.uris), result: new(ImportResult)}
+	im := &importer{space: s, uris: slices.Clone(s.namespaces()), result: new(ImportResult)}
 	im.types = nodeset.NewTypeTable(spaceTypes{s})
 	if err := im.prepare(docs); err != nil {
 		return nil, err
@@ -72,7 +72,7 @@ func (s *Space) hasModel(uri string) bool {
 	if _, ok := s.models[uri]; ok {
 		return true
 	}
-	i := slices.Index(s.uris, uri)
+	i := slices.Index(s.namespaces(), uri)
 	return i >= 0 && (*s.tables.Load())[i].count.Load() > 0
 }
 
@@ -283,7 +283,7 @@ func (im *importer) value(doc *nodeset.Document, x *nodeset.Node, n *Node) error
 // references, then the references of existing nodes to them.
 func (im *importer) commit(docs []*nodeset.Document) {
 	s := im.space
-	for _, uri := range im.uris[len(s.uris):] {
+	for _, uri := range im.uris[len(s.namespaces()):] {
 		s.addNamespace(uri)
 	}
 	for _, n := range im.order {

@@ -337,10 +337,12 @@ func argumentsVariant(args []ua.Argument) (uabinary.Variant, error) {
 	return variantFrom(b)
 }
 
-// variantFrom makes a Variant of bytes this package encoded.
+// variantFrom makes a Variant of bytes this package encoded. No limits apply: the
+// value comes from the program or its files.
 func variantFrom(b []byte) (uabinary.Variant, error) {
 	var d uabinary.Decoder
-	d.Reset(b, nil)
+	size := len(b) + 1
+	d.Reset(b, &uabinary.Limits{MaxMessageSize: size, MaxStringLength: size, MaxByteStringLength: size, MaxArrayLength: size})
 	v := d.Variant()
 	return v, d.Err()
 }

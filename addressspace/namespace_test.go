@@ -286,6 +286,7 @@ func TestDelete(t *testing.T) {
 	s := newSpace(t)
 	before, objectsBefore := s.Len(), len(s.Lookup(i0(85)).References())
 	ns := s.Namespace("urn:t")
+	ns.Folder("A")
 	v := ns.Variable("A.B.V", 1.0, EURange(0, 1))
 	shared := ns.Variable("S", 1.0)
 	if !s.AddReference(ns.Node("A"), s.Lookup(i0(47)), shared.Node()) {
@@ -324,6 +325,12 @@ func TestDelete(t *testing.T) {
 		t.Error("a type of namespace 0 was deleted")
 	}
 	ns.Variable("A.B.V", 2.0) // the names are free again
+	// A circle of folders goes as a whole.
+	s.AddReference(ns.Folder("F"), s.Lookup(i0(35)), ns.Folder("F.G"))
+	s.AddReference(ns.Node("F.G"), s.Lookup(i0(35)), ns.Node("F"))
+	if n := ns.Delete("F"); n != 2 {
+		t.Errorf("%d nodes of a circle deleted", n)
+	}
 }
 
 func TestReferences(t *testing.T) {
@@ -383,4 +390,20 @@ func mustTime(s string) time.Time {
 		panic(err)
 	}
 	return t
+}
+
+// A structure may name its namespace by URI; checking it must not wait for the
+// lock that making the node holds.
+func TestStructureWithNamespaceURI(t *testing.T) {
+	s := newSpace(t)
+	x := structure(886, make([]byte, 16))
+	x.TypeID.NamespaceURI = []byte(NamespaceOPCUA)
+	v := s.Namespace("urn:t").Variable("V", uabinary.ExtensionObjectVariant(x), DataType(i0(884)), Writable())
+	if code := writeValue(s, v.Node().ID(), "", uabinary.ExtensionObjectVariant(x)); code != ua.StatusOK {
+		t.Error(uastatus.Name(code))
+	}
+	x.TypeID.NamespaceURI = []byte("urn:nobody")
+	if code := writeValue(s, v.Node().ID(), "", uabinary.ExtensionObjectVariant(x)); code != ua.StatusBadTypeMismatch {
+		t.Error(uastatus.Name(code))
+	}
 }

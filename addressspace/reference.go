@@ -157,9 +157,9 @@ func SubtypeOf(t, base *Node) bool {
 	return false
 }
 
-// Delete removes nodes with all references from and to them. The nodes' own
-// components and properties go too, as long as nothing else refers to them
-// hierarchically (OPC 10000-4 DeleteNodes leaves this to the server). Watchers
+// Delete removes nodes with all references from and to them. What they hold goes
+// too, as long as nothing else refers to it hierarchically (OPC 10000-4
+// DeleteNodes leaves this to the server); subtypes stay. Watchers
 // of a deleted value are told BadNodeIdUnknown. With a ReferenceType go the
 // references of that type. It returns the number of nodes deleted. Types of
 // namespace 0 cannot be deleted.
@@ -194,7 +194,7 @@ func (s *Space) collect(n *Node, gone []*Node) []*Node {
 		for k := range refs {
 			r := &refs[k]
 			if r.Inverse || r.Target == nil || r.Target.deleted.Load() || !s.deletable(r.Target) ||
-				!SubtypeOf(r.Type, s.known.aggregates) || s.heldElsewhere(r.Target) {
+				r.Type == s.known.hasSubtype || !SubtypeOf(r.Type, s.known.hierarchical) || s.heldElsewhere(r.Target) {
 				continue
 			}
 			r.Target.deleted.Store(true)

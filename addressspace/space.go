@@ -34,10 +34,11 @@ type Space struct {
 	// tables holds one node table per namespace index. The slice is replaced
 	// when a namespace is added, the tables stay.
 	tables atomic.Pointer[[]*table]
+	// uris has the namespace URIs; each change publishes a new slice.
+	uris atomic.Pointer[[]string]
 
 	// mu serialises structural changes: nodes, references, namespaces.
 	mu     sync.Mutex
-	uris   []string
 	spaces map[string]*Namespace
 	intern map[attributes]*attributes
 	models map[string]nodeset.Model // imported information models by URI
@@ -72,6 +73,7 @@ func New(o Options) (*Space, error) {
 		models:        map[string]nodeset.Model{NamespaceOPCUA: {URI: NamespaceOPCUA}},
 	}
 	s.tables.Store(&[]*table{})
+	s.uris.Store(&[]string{})
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.addNamespace(NamespaceOPCUA)
@@ -112,19 +114,19 @@ func (s *Space) NamespaceLen(index uint16) int {
 
 // NamespaceArray returns the namespace URIs by index, a copy.
 func (s *Space) NamespaceArray() []string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return slices.Clone(s.uris)
+	return slices.Clone(s.namespaces())
 }
+
+func (s *Space) namespaces() []string { return *s.uris.Load() }
 
 // AddNamespace returns the index of the namespace with the given URI and adds
 // it to the NamespaceArray when it is not there. Indexes never change.
 func (s *Space) AddNamespace(uri string) uint16 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	n := len(s.uris)
+	n := len(s.namespaces())
 	i := s.addNamespace(uri)
-	if len(s.uris) != n {
+	if len(s.namespaces()) != n {
 		s.publishNamespaceArray()
 	}
 	return i
@@ -132,23 +134,23 @@ func (s *Space) AddNamespace(uri string) uint16 {
 
 // NamespaceIndex returns the index of a namespace that is there already.
 func (s *Space) NamespaceIndex(uri string) (uint16, bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	i := slices.Index(s.uris, uri)
+	i := slices.Index(s.namespaces(), uri)
 	return uint16(max(i, 0)), i >= 0
 }
 
 // addNamespace is AddNamespace under s.mu, without publishing the array.
 func (s *Space) addNamespace(uri string) uint16 {
-	if i := slices.Index(s.uris, uri); i >= 0 {
+	uris := s.namespaces()
+	if i := slices.Index(uris, uri); i >= 0 {
 		return uint16(i)
 	}
-	if len(s.uris) > 0xFFFF {
+	if len(uris) > 0xFFFF {
 		panic("addressspace: more than 65536 namespaces")
 	}
-	s.uris = append(s.uris, uri)
 	tables := append(slices.Clone(*s.tables.Load()), new(table))
 	s.tables.Store(&tables)
+	uris = append(slices.Clone(uris), uri)
+	s.uris.Store(&uris)
 	return uint16(len(tables) - 1)
 }
 
@@ -159,7 +161,7 @@ func (s *Space) publishNamespaceArray() {
 	if n == nil {
 		return
 	}
-	v, err := uabinary.NewVariant(slices.Clone(s.uris))
+	v, err := uabinary.NewVariant(slices.Clone(s.namespaces()))
 	if err != nil {
 		return
 	}
