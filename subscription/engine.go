@@ -113,6 +113,9 @@ func (e *Engine) Close() {
 	for _, p := range e.publishers {
 		pubs = append(pubs, p)
 	}
+	for s := range e.publishers {
+		remember(s, nil)
+	}
 	clear(e.publishers)
 	e.mu.Unlock()
 	for _, p := range pubs {
@@ -164,6 +167,10 @@ func (e *Engine) when(clock int64) time.Time { return e.epoch.Add(time.Duration(
 
 // publisher returns the publisher of a session, nil when it has none.
 func (e *Engine) publisher(s Session) *publisher {
+	if s, ok := s.(*session.Session); ok { // has room for it, which saves the search
+		p, _ := s.Publishing.Load().(*publisher)
+		return p
+	}
 	e.mu.RLock()
 	defer e.mu.RUnlock()
 	return e.publishers[s]
@@ -184,8 +191,16 @@ func (e *Engine) publisherFor(s Session) *publisher {
 		e.lastPublisher++
 		p, made.number = made, e.lastPublisher
 		e.publishers[s] = p
+		remember(s, p)
 	}
 	return p
+}
+
+// remember keeps the publisher of a session with the session, nil once it has none.
+func remember(s Session, p *publisher) {
+	if s, ok := s.(*session.Session); ok {
+		s.Publishing.Store(p)
+	}
 }
 
 // register gives a new subscription its id.
@@ -245,6 +260,9 @@ func (e *Engine) SessionClosed(s Session, deleteSubscriptions bool) {
 	e.mu.Lock()
 	p := e.publishers[s]
 	delete(e.publishers, s)
+	if p != nil {
+		remember(s, nil)
+	}
 	e.mu.Unlock()
 	if p == nil {
 		return

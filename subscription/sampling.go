@@ -28,7 +28,7 @@ type group struct {
 
 // auditPeriod is how often a subscription looks after what does not announce itself: deleted nodes that came back, access
 // rights, values that got or lost a read callback.
-const auditPeriod = 5 * time.Second
+const auditPeriod = 10 * time.Second
 
 // readLead is how long before a publishing cycle values that must be read for it are read.
 const readLead = 20 * time.Millisecond
