@@ -103,6 +103,12 @@ func TestPKICommands(t *testing.T) {
 	if _, err := refserver(t, "", "pki", "trust", "no-such-file"); err == nil {
 		t.Error("trusted what is not there")
 	}
+	if _, err := refserver(t, "", "pki", "renew", "--user"); err == nil || !strings.Contains(err.Error(), "themselves") {
+		t.Errorf("renew --user: %v", err)
+	}
+	if out, err := refserver(t, "", "pki", "list", "--user"); err != nil || !strings.Contains(out, "THUMBPRINT") {
+		t.Errorf("list --user: %q, %v", out, err)
+	}
 	if out, err := refserver(t, "", "pki", "list"); err != nil || !strings.Contains(out, "THUMBPRINT") {
 		t.Errorf("%q, %v", out, err)
 	}

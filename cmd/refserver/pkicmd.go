@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net"
 	"net/url"
+	"path/filepath"
 	"slices"
 	"text/tabwriter"
 
@@ -17,14 +18,19 @@ func (a *app) newPKI() *cobra.Command {
 		Use:   "pki",
 		Short: "List, trust, reject, show and renew certificates",
 		Long: `Look after the PKI folder. A REF is a thumbprint, the first digits of one as
-"pki list" prints it, or a file. Running servers notice changes of trust.`,
+"pki list" prints it, or a file. Running servers notice changes of trust.
+
+Certificates of users, who log in with them, have a folder of their own, users in
+the PKI folder: --user is about that one.`,
 		Example: `  refserver pki list
   refserver pki trust 4F2A9C        a certificate that was refused, by its thumbprint
   refserver pki trust client.der    a certificate from a file
+  refserver pki trust --user ada.der let ada log in with her certificate
   refserver pki show                this server's own certificate
   refserver pki renew --new-key`,
 		Args: cobra.NoArgs,
 	}
+	cmd.PersistentFlags().BoolVar(&a.userPKI, "user", false, "certificates of users instead of applications")
 	cmd.AddCommand(a.newPKIList(), a.newPKITrust(), a.newPKIReject(), a.newPKIShow(), a.newPKIRenew())
 	return cmd
 }
@@ -37,9 +43,16 @@ func (a *app) openPKI() (*pki.Store, *config, error) {
 	if err := c.locate(); err != nil {
 		return nil, nil, err
 	}
-	store, err := pki.Open(c.PKI, pki.Options{Logger: a.toolLogger()})
+	dir := c.PKI
+	if a.userPKI {
+		dir = filepath.Join(dir, userPKIFolder)
+	}
+	store, err := pki.Open(dir, pki.Options{Logger: a.toolLogger()})
 	return store, c, err
 }
+
+// userPKIFolder is where stack keeps certificates of users, in the PKI folder.
+const userPKIFolder = "users"
 
 func (a *app) newPKIList() *cobra.Command {
 	return &cobra.Command{
@@ -115,6 +128,8 @@ func (a *app) newPKIShow() *cobra.Command {
 			ref := ""
 			if len(args) > 0 {
 				ref = args[0]
+			} else if a.userPKI {
+				return errors.New("name a thumbprint or a file")
 			} else if own, err := ownCertificate(store); err != nil {
 				return err
 			} else {
@@ -149,6 +164,9 @@ func (a *app) newPKIRenew() *cobra.Command {
 a new one. Restart the server, and let the clients trust the new certificate.`,
 		Args: cobra.NoArgs,
 		RunE: func(*cobra.Command, []string) error {
+			if a.userPKI {
+				return errors.New("users make their certificates themselves")
+			}
 			store, c, err := a.openPKI()
 			if err != nil {
 				return err

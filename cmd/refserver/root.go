@@ -17,6 +17,7 @@ type app struct {
 	configFile string // --config
 	pkiDir     string // --pki
 	usersFile  string // --users
+	userPKI    bool   // pki --user
 }
 
 const rootLong = `refserver is an OPC UA server over opc.tcp with a demo address space.

@@ -23,7 +23,7 @@ var (
 	types = []string{
 		"Boolean", "SByte", "Byte", "Int16", "UInt16", "Int32", "UInt32", "Int64", "UInt64", "Float", "Double",
 		"String", "DateTime", "Guid", "ByteString", "XmlElement", "NodeId", "ExpandedNodeId", "StatusCode",
-		"QualifiedName", "LocalizedText", "Structure", "Variant",
+		"QualifiedName", "LocalizedText", "Structure", "DataValue", "DiagnosticInfo", "Variant",
 	}
 
 	endpoints = []string{

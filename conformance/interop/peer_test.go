@@ -86,6 +86,9 @@ var peers = []*peer{
 			"None/None/Certificate": "o6 has no policy to sign with on a channel without security",
 			"Array.Variant":         "o6 unwraps arrays of Variant and writes arrays of the elements' type",
 			"Matrix.Variant":        "o6 unwraps arrays of Variant and writes arrays of the elements' type",
+			"Scalar.DataValue":      "o6 takes a DataValue for the value with its timestamps",
+			"Array.DataValue":       "o6 takes a DataValue for the value with its timestamps",
+			"Matrix.DataValue":      "o6 takes a DataValue for the value with its timestamps",
 		},
 	},
 	{

@@ -63,7 +63,7 @@ func startServer(ctx context.Context, t *testing.T) *refserver {
 	}
 	command(t, []byte(password+"\n"), bin, "user", "add", userName, "--password-stdin", "--config", config)
 	command(t, nil, bin, "pki", "trust", s.files["client.der"], "--config", config)
-	command(t, nil, bin, "pki", "trust", s.files["user.der"], "--config", config)
+	command(t, nil, bin, "pki", "trust", "--user", s.files["user.der"], "--config", config)
 
 	// Not ctx, which ends before the cleanup that ends the server in order.
 	run := exec.Command(bin, "serve", "--config", config, "--log-level", "warn")
@@ -160,7 +160,7 @@ func writeCertificate(t *testing.T, name, certFile, keyFile string) {
 		SerialNumber: big.NewInt(time.Now().UnixNano()),
 		Subject:      pkix.Name{CommonName: "Breakwater interop " + name, Organization: []string{"Breakwater"}},
 		NotBefore:    time.Now().Add(-time.Hour),
-		NotAfter:     time.Now().Add(24 * time.Hour),
+		NotAfter:     time.Now().AddDate(0, 1, 0),
 		KeyUsage: x509.KeyUsageDigitalSignature | x509.KeyUsageContentCommitment | x509.KeyUsageKeyEncipherment |
 			x509.KeyUsageDataEncipherment | x509.KeyUsageCertSign,
 		ExtKeyUsage:           []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth, x509.ExtKeyUsageServerAuth},
