@@ -197,8 +197,9 @@ func (c *conn) serve(now time.Time) {
 }
 
 // finish ends the connection: what is queued and the ERR, half-close, the
-// peer's end, close. A reset can swallow an ERR that the peer has not read yet,
-// so unless the peer is gone its own end is awaited, within a bound.
+// peer's end, close. A reset, which what the peer still sends would cause, can
+// swallow an ERR that it has not read yet, so after an ERR the peer's own end is
+// awaited, within a bound. A client that has asked for the end sends no more.
 func (c *conn) finish() {
 	l := c.listener
 	c.mu.Lock()
@@ -214,7 +215,7 @@ func (c *conn) finish() {
 		last = (&Error{Code: code, Reason: text}).Append(nil)
 	}
 	c.out.Finish(last, linger)
-	if !reason.Abrupt() {
+	if last != nil {
 		c.linger(linger)
 	}
 	_ = c.nc.Close()
