@@ -216,6 +216,7 @@ func TestPasswordIsNeverTakenInTheClear(t *testing.T) {
 		return []*ua.EndpointDescription{{SecurityMode: ch.SecurityMode(), SecurityPolicyURI: ch.SecurityPolicy().URI,
 			UserIdentityTokens: []*ua.UserTokenPolicy{{PolicyID: "u", TokenType: ua.UserTokenTypeUserName},
 				{PolicyID: "n", TokenType: ua.UserTokenTypeUserName, SecurityPolicyURI: security.None.URI},
+				{PolicyID: "c", TokenType: ua.UserTokenTypeCertificate},
 				{PolicyID: "i", TokenType: ua.UserTokenTypeIssuedToken}}}}
 	}
 	st := newStore(t, o)
@@ -226,7 +227,12 @@ func TestPasswordIsNeverTakenInTheClear(t *testing.T) {
 			&ua.UserNameIdentityToken{PolicyID: id, UserName: "bob", Password: []byte("pw")})}
 		want(t, id, c.send(ch, rq), ua.StatusBadIdentityTokenRejected)
 	}
-	rq := &ua.ActivateSessionRequest{UserIdentityToken: ua.NewExtensionObject(&ua.IssuedIdentityToken{PolicyID: "i"})}
+	rq := &ua.ActivateSessionRequest{
+		UserIdentityToken:  ua.NewExtensionObject(&ua.X509IdentityToken{PolicyID: "c", CertificateData: userParty().cert}),
+		UserTokenSignature: &ua.SignatureData{Signature: []byte("anything")},
+	}
+	want(t, "a certificate without a policy to sign with", c.send(ch, rq), ua.StatusBadIdentityTokenRejected)
+	rq = &ua.ActivateSessionRequest{UserIdentityToken: ua.NewExtensionObject(&ua.IssuedIdentityToken{PolicyID: "i"})}
 	want(t, "issued tokens are refused", c.send(ch, rq), ua.StatusBadIdentityTokenRejected)
 	want(t, "anonymous is not offered", c.activate(ch, anonymous), ua.StatusBadIdentityTokenRejected)
 }
@@ -478,5 +484,22 @@ func TestActivateUnknownToken(t *testing.T) {
 		{Type: uabinary.IDOpaque, Bytes: make([]byte, tokenLength)}} {
 		_, code := st.Activate(context.Background(), ch, token, &ua.ActivateSessionRequest{})
 		want(t, token.String(), code, ua.StatusBadSessionIDInvalid)
+	}
+}
+
+func TestSameIdentity(t *testing.T) {
+	cert := ua.UserTokenTypeCertificate
+	id := Identity{Kind: cert, User: "CN=alice", Certificate: []byte{1}, Admin: true, Tenant: "a"}
+	if !id.same(&Identity{Kind: cert, User: "CN=alice", Certificate: []byte{1}, Tenant: "b"}) {
+		t.Error("rights and tenant are no part of who it is")
+	}
+	for _, other := range []Identity{
+		{Kind: ua.UserTokenTypeUserName, User: "CN=alice", Certificate: []byte{1}},
+		{Kind: cert, User: "CN=bob", Certificate: []byte{1}},
+		{Kind: cert, User: "CN=alice", Certificate: []byte{2}}, // a namesake's certificate
+	} {
+		if id.same(&other) {
+			t.Errorf("%+v is the same as %+v", other, id)
+		}
 	}
 }
