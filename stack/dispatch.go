@@ -256,6 +256,7 @@ var errTimeoutHint = uastatus.New(ua.StatusBadTimeout, "timeout hint", nil)
 // shutdown) the client is answered then, and what the handler still comes to is
 // dropped.
 func (d *dispatcher) runBlocking(ch *securechannel.Channel, r *request) {
+	defer func() { d.counters.took(r.Entry, time.Since(r.Time)) }()
 	var owner service.Owner = ch
 	if r.Session != nil {
 		owner = r.Session

@@ -29,6 +29,11 @@ func TestMain(m *testing.M) {
 	}
 	pkiDir = dir
 	code := m.Run()
+	if os.Getenv("STACKLOG") != "" {
+		testLog.mu.Lock()
+		println(testLog.b.String())
+		testLog.mu.Unlock()
+	}
 	_ = os.RemoveAll(dir)
 	os.Exit(code)
 }
