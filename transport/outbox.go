@@ -34,8 +34,8 @@ type Socket interface {
 	// Drained is told that a queue that kept the reader from reading is no
 	// longer long.
 	Drained()
-	// ExpireWrites makes Write, also one that waits now, fail at t. It is
-	// called with the Outbox's lock held.
+	// ExpireWrites makes Write, also one that waits now, fail at t; the zero
+	// time means never. It is called with the Outbox's lock held.
 	ExpireWrites(t time.Time)
 }
 
@@ -215,7 +215,10 @@ func (o *Outbox) flush() {
 // stopped ends the turn of whoever was writing. The lock is held.
 func (o *Outbox) stopped() {
 	o.writing, o.wanted = false, false
-	o.blocked.Store(false)
+	if o.blocked.Load() {
+		o.blocked.Store(false)
+		o.socket.ExpireWrites(time.Time{}) // else it would meet a later TryWrite
+	}
 	if o.closed {
 		o.drop()
 	}

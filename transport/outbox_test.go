@@ -41,6 +41,9 @@ func (s *fakeSocket) TryWrite(b []byte) (int, error) {
 	if s.err != nil {
 		return 0, s.err
 	}
+	if s.expired {
+		return 0, os.ErrDeadlineExceeded // as RawConn.Write does
+	}
 	n := min(len(b), s.room)
 	s.room -= n
 	s.got.Write(b[:n])
@@ -73,6 +76,9 @@ func (s *fakeSocket) ExpireWrites(at time.Time) {
 		s.deadline.Stop()
 	}
 	s.expired = false
+	if at.IsZero() {
+		return
+	}
 	s.deadline = time.AfterFunc(time.Until(at), func() {
 		s.mu.Lock()
 		defer s.mu.Unlock()
@@ -180,6 +186,12 @@ func TestOutboxSlowPeer(t *testing.T) {
 		synctest.Wait()
 		if s.got.Len() != 200_000 || o.Pending() != 0 {
 			t.Fatal(s.got.Len(), o.Pending())
+		}
+		// The time limit of that is over; it does not meet a later write.
+		time.Sleep(time.Minute)
+		_ = put(o, []byte("x"))
+		if s.got.Len() != 200_001 || s.failed != nil {
+			t.Fatal(s.got.Len(), s.failed)
 		}
 		// A message larger than the bound goes into an empty queue.
 		s.room = 0

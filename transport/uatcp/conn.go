@@ -81,9 +81,11 @@ func (c *conn) Close(reason transport.CloseReason, code ua.StatusCode, text stri
 	}
 	c.reason, c.code, c.text = reason, code, text
 	c.mu.Unlock()
+	// Wakes a reader that waits. It comes before closing shows, after which the
+	// reader may set a deadline of its own.
+	_ = c.nc.SetReadDeadline(time.Unix(1, 0))
 	c.closing.Store(true)
 	close(c.done)
-	_ = c.nc.SetReadDeadline(time.Unix(1, 0)) // wakes a reader that waits
 	c.Resume()
 }
 
@@ -202,6 +204,7 @@ func (c *conn) serve(now time.Time) {
 // awaited, within a bound. A client that has asked for the end sends no more.
 func (c *conn) finish() {
 	l := c.listener
+	<-c.done // Close, which is why the reading ended, has come so far
 	c.mu.Lock()
 	reason, code, text := c.reason, c.code, c.text
 	c.mu.Unlock()
@@ -212,6 +215,9 @@ func (c *conn) finish() {
 	case reason.Abrupt():
 		linger = 0
 	case code != ua.StatusGood:
+		if text == "" {
+			text = reason.String()
+		}
 		last = (&Error{Code: code, Reason: text}).Append(nil)
 	}
 	c.out.Finish(last, linger)
@@ -235,14 +241,20 @@ func (c *conn) linger(d time.Duration) {
 		return
 	}
 	_ = c.nc.SetReadDeadline(time.Now().Add(d))
-	b := buffer.Get(buffer.Size1K)
+	b := buffer.Get(buffer.Size64K)
 	defer b.Release()
-	for {
-		if _, err := c.nc.Read(b.Whole()); err != nil {
+	for dropped := 0; dropped < maxLinger; {
+		n, err := c.nc.Read(b.Whole())
+		if err != nil {
 			return
 		}
+		dropped += n
 	}
 }
+
+// maxLinger bounds the bytes that are read and dropped after an ERR: a client
+// in the middle of a large message gets to read why, a flood does not go on.
+const maxLinger = 8 << 20
 
 // work hands on what has been read. In one batch the answers are gathered; when
 // the sink is not ready in the middle of one, the answers so far go out and the

@@ -627,3 +627,31 @@ func TestStalledSink(t *testing.T) {
 		s.expectClosed(t, transport.Administrative)
 	})
 }
+
+// A peer that was slow once, and caught up in time, is not punished later.
+func TestSlowReaderCatchesUp(t *testing.T) {
+	s := start(t, false, Options{Limits: transport.Limits{WriteTimeout: 300 * time.Millisecond}})
+	c, e := connect(t, s)
+	const n = 200
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		for range n {
+			if _, err := c.Write(frame("MSGF", 65535)); err != nil {
+				t.Error(err)
+				return
+			}
+		}
+	})
+	for !e.conn.Outbox().Congested() {
+		time.Sleep(time.Millisecond) // the kernel's buffers fill
+	}
+	for range n {
+		readFrame(t, c)
+	}
+	wg.Wait()
+	time.Sleep(400 * time.Millisecond) // past the deadline of that write
+	send1(t, c, frame("MSGF", 100))
+	readFrame(t, c)
+	_ = c.Close()
+	s.expectClosed(t, transport.PeerClosed)
+}
