@@ -42,7 +42,7 @@ func Get(size int) *Buffer {
 	if c < 0 {
 		mem := make([]byte, size)
 		b := &Buffer{B: mem[:0], mem: mem, class: -1}
-		b.taken()
+		b.debug.taken(b)
 		return b
 	}
 	b, _ := pools[c].Get().(*Buffer)
@@ -51,7 +51,7 @@ func Get(size int) *Buffer {
 		b = &Buffer{mem: mem, class: int8(c)}
 	}
 	b.B = b.mem[:0]
-	b.taken()
+	b.debug.taken(b)
 	return b
 }
 
@@ -60,7 +60,7 @@ func (b *Buffer) Release() {
 	if b == nil {
 		return
 	}
-	b.returned()
+	b.debug.returned(b)
 	b.B = nil
 	if b.class >= 0 {
 		pools[b.class].Put(b)

@@ -24,7 +24,7 @@ var live struct {
 	m  map[*Buffer]struct{}
 }
 
-func (b *Buffer) taken() {
+func (*debugInfo) taken(b *Buffer) {
 	pcs := make([]uintptr, 16)
 	n := runtime.Callers(3, pcs)
 	live.mu.Lock()
@@ -36,7 +36,7 @@ func (b *Buffer) taken() {
 	live.m[b] = struct{}{}
 }
 
-func (b *Buffer) returned() {
+func (*debugInfo) returned(b *Buffer) {
 	live.mu.Lock()
 	if !b.debug.live {
 		live.mu.Unlock()
