@@ -1,0 +1,641 @@
+package hostile
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"math"
+	"net"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/breakwater-ua/breakwater/conformance/probe"
+	"github.com/breakwater-ua/breakwater/security"
+	"github.com/breakwater-ua/breakwater/stack"
+	"github.com/breakwater-ua/breakwater/uastatus"
+	"github.com/gopcua/opcua/ua"
+)
+
+func TestB1X27SilentSockets(t *testing.T) {
+	s := start(t, nil)
+	var silent []net.Conn
+	for range 100 {
+		silent = append(silent, s.dial())
+	}
+	if s.session() == nil {
+		t.Error("no session beside 100 silent sockets")
+	}
+	for _, c := range silent {
+		s.closedWith(c, ua.StatusBadTimeout)
+	}
+}
+
+func TestB2ElevenHundredSockets(t *testing.T) {
+	s := start(t, func(o *stack.Options) { o.RateLimits.Disabled = true })
+	for range 1100 {
+		s.dial()
+	}
+	if s.session() == nil {
+		t.Error("no session beside 1100 sockets")
+	}
+}
+
+func TestB3ChannelsWithoutSessionAreReclaimed(t *testing.T) {
+	s := start(t, func(o *stack.Options) { o.Limits.MaxSessions, o.Limits.MaxChannels = 5, 10 })
+	var hogs []*probe.Conn
+	for range 9 { // with the healthy one all ten are taken
+		hogs = append(hogs, s.channel())
+	}
+	pause(1100 * time.Millisecond)
+	if s.session() == nil {
+		t.Fatal("no channel was given up for a newcomer")
+	}
+	s.ends(hogs[0], ua.StatusBadSecureChannelClosed)
+	if _, err := hogs[5].Call(context.Background(), &ua.GetEndpointsRequest{}); err != nil {
+		t.Errorf("one was enough, yet another was closed: %v", err)
+	}
+}
+
+func TestB6B7X28NeverActivatedSessions(t *testing.T) {
+	s := start(t, func(o *stack.Options) { o.Limits.MaxSessions, o.Limits.ActivationTimeout = 20, 5*time.Second })
+	for range 20 { // ten a channel at most, 200 in all
+		c := s.channel()
+		for range 10 {
+			c.Create(context.Background(), nil)
+		}
+	}
+	pause(1100 * time.Millisecond) // none is given up before it is a second old
+	if s.session() == nil {
+		t.Error("a client that activates found no place")
+	}
+}
+
+func TestB8OldestInactiveGoes(t *testing.T) {
+	s := start(t, func(o *stack.Options) { o.Limits.MaxSessions, o.Limits.ActivationTimeout = 10, 10*time.Second })
+	var created []*probe.Session
+	for range 3 {
+		c := s.channel()
+		for range 3 {
+			ses, err := c.Create(context.Background(), nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			created = append(created, ses)
+		}
+	}
+	pause(1100 * time.Millisecond)
+	s.session()
+	s.status(created[0].Activate(context.Background(), probe.Anonymous), "the oldest", ua.StatusBadSessionIDInvalid)
+	if err := created[8].Activate(context.Background(), probe.Anonymous); err != nil {
+		t.Errorf("the newest: %v", err)
+	}
+}
+
+func TestB9FewerChannelsThanSessions(t *testing.T) {
+	_, err := stack.NewServer(stack.Options{Limits: stack.Limits{MaxSessions: 100, MaxChannels: 40}, Security: stack.Security{PKI: pkiDir}})
+	if err == nil || !strings.Contains(err.Error(), "MaxChannels") {
+		t.Errorf("%v: start must fail and name MaxChannels", err)
+	}
+}
+
+func TestB10B17ManySessions(t *testing.T) {
+	n := 1500
+	if testing.Short() {
+		n = 200
+	}
+	s := start(t, func(o *stack.Options) {
+		o.Limits.MaxSessions, o.Limits.MaxSessionTimeout = 2000, time.Minute
+		o.RateLimits.Disabled = true
+	})
+	var held []*probe.Session
+	for range n {
+		held = append(held, s.session())
+	}
+	for _, ses := range held {
+		if _, err := ses.Call(context.Background(), read(s.node())); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, ses := range held {
+		ses.End(context.Background())
+	}
+}
+
+func TestB11SessionsAreListedAndClosed(t *testing.T) {
+	s := start(t, nil)
+	ses := s.session()
+	found := s.srv.Sessions().Len()
+	if found != 2 {
+		t.Errorf("%d sessions listed", found)
+	}
+	for each := range s.sessions() {
+		if each.ID().UA().String() == ses.ID.String() {
+			s.srv.Sessions().Terminate(each, true)
+		}
+	}
+	s.refused(ses, read(s.node()), ua.StatusBadSessionIDInvalid, ua.StatusBadSessionClosed)
+}
+
+func TestB18B19ClientsThatCrash(t *testing.T) {
+	s := start(t, func(o *stack.Options) { o.Limits.MaxSessions = 5 })
+	for i := range 12 {
+		var ses *probe.Session
+		s.eventually("a place after a crash", func() bool {
+			c, err := probe.Open(context.Background(), s.options())
+			if err != nil {
+				return false
+			}
+			if ses, err = c.Create(context.Background(), nil); err != nil {
+				s.status(err, fmt.Sprint("crash ", i), ua.StatusBadTooManySessions)
+				c.Close()
+				return false
+			}
+			return ses.Activate(context.Background(), probe.Anonymous) == nil
+		})
+		ses.Channel.Conn().Close() // crashes
+		ses.Conn.Close()
+	}
+}
+
+func TestB18SessionIsTakenUpAgain(t *testing.T) {
+	s := start(t, nil)
+	o := s.secured(security.Basic256Sha256)
+	ses := s.activate(s.channelWith(o), probe.Anonymous)
+	ses.Channel.Conn().Close()
+	again := ses.On(s.channelWith(o))
+	if err := again.Activate(context.Background(), probe.Anonymous); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := again.Call(context.Background(), read(s.node())); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestB22BurstOfConnects(t *testing.T) {
+	s := start(t, nil)
+	ok := make(chan bool, 500)
+	for range 500 {
+		go func() {
+			c, err := net.DialTimeout("tcp", s.addr, 10*time.Second)
+			if err == nil {
+				c.Close()
+			}
+			ok <- err == nil
+		}()
+	}
+	for range 500 {
+		if !<-ok {
+			t.Error("a connect was dropped by the system")
+			return
+		}
+	}
+}
+
+func TestB14B23ReconnectsLeakNothing(t *testing.T) {
+	s := start(t, func(o *stack.Options) { o.RateLimits.Disabled = true })
+	n := 300
+	if testing.Short() {
+		n = 50
+	}
+	o := s.secured(security.Basic256Sha256)
+	ses := s.activate(s.channelWith(o), probe.Anonymous)
+	for range n / 10 { // secured, each moves the session
+		c, err := probe.Open(context.Background(), o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		next := ses.On(c)
+		if err := next.Activate(context.Background(), probe.Anonymous); err != nil {
+			t.Fatal(err)
+		}
+		ses.Conn.Close()
+		ses = next
+	}
+	ses.End(context.Background())
+	for range n {
+		c, err := probe.Open(context.Background(), s.options())
+		if err != nil {
+			t.Fatal(err)
+		}
+		c.Channel.Conn().Close()
+		c.Close()
+	}
+}
+
+func TestC12ParkedPublishesHoldNoWorker(t *testing.T) {
+	s := start(t, func(o *stack.Options) { o.Limits.MaxExecutingRequests = 1 })
+	ses := s.session()
+	s.subscribe(ses, 200, 30)
+	for range 15 {
+		if _, err := ses.Send(&ua.PublishRequest{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := ses.Call(context.Background(), &ua.CallRequest{MethodsToCall: []*ua.CallMethodRequest{{ObjectID: ua.NewNumericNodeID(0, 2253),
+		MethodID: ua.NewNumericNodeID(0, 11492), InputArguments: []*ua.Variant{ua.MustVariant(uint32(1))}}}}); err != nil {
+		t.Errorf("a Call beside 15 parked requests: %v", err)
+	}
+}
+
+func TestC13X32LockoutHitsOnlyTheOffender(t *testing.T) {
+	s := start(t, func(o *stack.Options) { withUser(t, o) })
+	o := s.secured(security.Basic256Sha256)
+	for range 6 {
+		c := s.channelWith(o)
+		ses, err := c.Create(context.Background(), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		wrong := ann
+		wrong.User, wrong.Password = "bob", "wrong"
+		s.status(ses.Activate(context.Background(), wrong), "a wrong password", ua.StatusBadUserAccessDenied, ua.StatusBadIdentityTokenRejected)
+	}
+	s.activate(s.channelWith(o), ann) // the same certificate, another user
+}
+
+func TestC14D2RenewOfAnotherChannel(t *testing.T) {
+	s := start(t, nil)
+	for _, id := range []uint32{0, 0xdeadbeef} {
+		c := s.channelWith(s.secured(security.Basic256Sha256))
+		sealed, err := c.Channel.SealOpen(context.Background(), &id, openBody(1, ua.MessageSecurityModeSignAndEncrypt))
+		if err != nil {
+			t.Fatal(err)
+		}
+		c.Channel.Write(sealed)
+		s.ends(c, ua.StatusBadTCPSecureChannelUnknown)
+	}
+}
+
+func TestC16ShortTimeoutIsKept(t *testing.T) {
+	s := start(t, nil)
+	c := s.channel()
+	rq := c.CreateRequest()
+	rq.RequestedSessionTimeout = 1000
+	ses, err := c.Create(context.Background(), rq)
+	if err != nil || ses.Created.RevisedSessionTimeout != 1000 {
+		t.Fatalf("%v, revised to %v", err, ses.Created.RevisedSessionTimeout)
+	}
+	if err := ses.Activate(context.Background(), probe.Anonymous); err != nil {
+		t.Fatal(err)
+	}
+	for range 15 {
+		if _, err := ses.Call(context.Background(), read(s.node())); err != nil {
+			t.Fatalf("a session that is used ended: %v", err)
+		}
+		pause(100 * time.Millisecond)
+	}
+	s.eventually("silence ends the session", func() bool { return s.srv.Sessions().Len() == 1 })
+}
+
+func TestI6SessionsExpire(t *testing.T) {
+	s := start(t, func(o *stack.Options) { o.RateLimits.Disabled = true })
+	for range 200 {
+		s.session()
+	}
+	s.eventually("200 silent sessions have expired", func() bool { return s.srv.Sessions().Len() == 1 })
+}
+
+func TestI7X37AcceptLoopDoesNotRead(t *testing.T) {
+	s := start(t, nil)
+	s.dial() // silent
+	began := time.Now()
+	s.session()
+	if took := time.Since(began); took > 900*time.Millisecond {
+		t.Logf("took %v", took)
+	}
+}
+
+func TestI8X37ResetBeforeHello(t *testing.T) {
+	s := start(t, nil)
+	for range 50 {
+		c := s.dial()
+		c.(*net.TCPConn).SetLinger(0)
+		c.Close()
+	}
+	s.session()
+}
+
+func TestI9X38ReverseHelloMakesNobodyDial(t *testing.T) {
+	s := start(t, nil)
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	dialled := make(chan struct{})
+	go func() {
+		if c, err := l.Accept(); err == nil {
+			c.Close()
+			close(dialled)
+		}
+	}()
+	url := "opc.tcp://" + l.Addr().String()
+	b := []byte("RHEF\x00\x00\x00\x00")
+	for range 2 {
+		b = append(b, byte(len(url)), 0, 0, 0)
+		b = append(b, url...)
+	}
+	b[4] = byte(len(b))
+	c := s.dial()
+	c.Write(b)
+	s.closedWith(c, ua.StatusBadTCPMessageTypeInvalid)
+	select {
+	case <-dialled:
+		t.Error("the server dialled an address a client named")
+	default:
+	}
+}
+
+func TestI10SlowMethodStopsNobody(t *testing.T) {
+	s := start(t, nil)
+	block := make(chan struct{})
+	s.blocking("Slow", block)
+	ses := s.session()
+	var waiting []*probe.Pending
+	for range 10 {
+		p, err := ses.Send(s.callOf("Slow"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		waiting = append(waiting, p)
+	}
+	if _, err := ses.Call(context.Background(), read(s.node())); err != nil {
+		t.Errorf("a read behind ten slow methods of its own connection: %v", err)
+	}
+	close(block)
+	for _, p := range waiting {
+		if _, err := p.Wait(context.Background()); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+func TestI12X40Tokens(t *testing.T) {
+	s := start(t, nil)
+	seen := map[string]bool{}
+	c := s.channel()
+	for range 10 {
+		ses, err := c.Create(context.Background(), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		k := ses.Token.String()
+		if seen[k] || len(tokenBytes(ses)) < 32 {
+			t.Errorf("token %s is short or was given out twice", k)
+		}
+		seen[k] = true
+	}
+	other := s.healthy.On(s.channel()) // a stolen token on another channel
+	s.refused(other, read(s.node()), ua.StatusBadSessionIDInvalid, ua.StatusBadSecureChannelIDInvalid)
+	for i := range 200 {
+		guess := probe.Header(ua.NewNumericNodeID(0, uint32(i)))
+		if i%2 == 0 {
+			guess = probe.Header(ua.NewByteStringNodeID(0, bytes.Repeat([]byte{byte(i)}, 32)))
+		}
+		rq := read(s.node())
+		rq.SetHeader(guess)
+		s.refused(c, rq, ua.StatusBadSessionIDInvalid)
+	}
+}
+
+func TestI14SessionRules(t *testing.T) {
+	s := start(t, nil)
+	s.refused(s.channel(), read(s.node()), ua.StatusBadSessionIDInvalid)
+	rq := &ua.CloseSessionRequest{RequestHeader: probe.Header(ua.NewByteStringNodeID(0, bytes.Repeat([]byte{9}, 32)))}
+	s.refused(s.channel(), rq, ua.StatusBadSessionIDInvalid)
+	c := s.channel()
+	ses, err := c.Create(context.Background(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	act, err := ses.ActivateRequest(context.Background(), probe.Anonymous)
+	if err != nil {
+		t.Fatal(err)
+	}
+	act.UserIdentityToken = ua.NewExtensionObject(&ua.IssuedIdentityToken{PolicyID: "whatever", TokenData: []byte("x")})
+	_, err = ses.ActivateWith(context.Background(), act)
+	s.status(err, "a token nobody offered", ua.StatusBadIdentityTokenInvalid, ua.StatusBadIdentityTokenRejected)
+	kept := s.session()
+	s.subscribe(kept, 50, 9)
+	if _, err := kept.Call(context.Background(), &ua.CloseSessionRequest{DeleteSubscriptions: false}); err != nil {
+		t.Fatal(err)
+	}
+	if n := s.srv.Stats().Subscriptions; n != 2 {
+		t.Errorf("%d subscriptions: DeleteSubscriptions false was ignored", n)
+	}
+}
+
+func TestI16TimeoutIsMilliseconds(t *testing.T) {
+	s := start(t, func(o *stack.Options) {
+		o.Limits.MinSessionTimeout, o.Limits.MaxSessionTimeout = 10*time.Second, time.Hour
+	})
+	c := s.channel()
+	for asked, want := range map[float64]float64{60_000: 60_000, 0: 10_000, 1e300: 3_600_000, math.Inf(-1): 10_000, math.NaN(): 10_000} {
+		rq := c.CreateRequest()
+		rq.RequestedSessionTimeout = asked
+		ses, err := c.Create(context.Background(), rq)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := ses.Created.RevisedSessionTimeout
+		if got != want && (asked == 60_000 || got < 10_000 || got > 3_600_000) {
+			t.Errorf("asked for %v ms, got %v ms", asked, got)
+		}
+		ses.Call(context.Background(), &ua.CloseSessionRequest{})
+	}
+}
+
+func TestX4OldTimestampGivesNothingAway(t *testing.T) {
+	s := start(t, nil)
+	ses := s.session()
+	if _, err := ses.Call(context.Background(), read(s.node())); err != nil {
+		t.Fatal(err)
+	}
+	h := probe.Header(ses.Token)
+	h.Timestamp = time.Date(1975, 1, 1, 0, 0, 0, 0, time.UTC)
+	h.ReturnDiagnostics = 0x3ff
+	msg, err := ses.Conn.Call(context.Background(), &ua.CloseSessionRequest{RequestHeader: h})
+	if err != nil {
+		s.status(err, "old timestamp", ua.StatusBadInvalidTimestamp)
+	}
+	if f, ok := msg.(*ua.ServiceFault); ok {
+		text := fmt.Sprintf("%+v %v", f.ResponseHeader.ServiceDiagnostics, f.ResponseHeader.StringTable)
+		if strings.Contains(text, "goroutine") || strings.Contains(text, ".go:") {
+			t.Errorf("the fault gives away %s", text)
+		}
+	}
+}
+
+func TestX7ShortBodiesHoldNobody(t *testing.T) {
+	s := start(t, nil)
+	ses := s.session()
+	for range 200 {
+		s.fault(ses, append(body(ses, 673), 1), ua.StatusBadDecodingError)
+	}
+	if _, err := ses.Call(context.Background(), read(s.node())); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestX10CloseWhileOperationsRun(t *testing.T) {
+	s := start(t, nil)
+	c := s.channel()
+	rq := c.CreateRequest()
+	rq.RequestedSessionTimeout = math.MaxUint32
+	ses, err := c.Create(context.Background(), rq)
+	if err == nil {
+		err = ses.Activate(context.Background(), probe.Anonymous)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	sub := s.subscribe(ses, 100, 30)
+	method := &ua.CallMethodRequest{ObjectID: ua.NewNumericNodeID(0, 2253), MethodID: ua.NewNumericNodeID(0, 11492), InputArguments: []*ua.Variant{ua.MustVariant(sub)}}
+	many := func(n int) *ua.CallRequest {
+		r := &ua.CallRequest{}
+		for range n {
+			r.MethodsToCall = append(r.MethodsToCall, method)
+		}
+		return r
+	}
+	s.refused(ses, many(28_671), ua.StatusBadTooManyOperations)
+	var waiting []*probe.Pending
+	for range 50 {
+		p, err := ses.Send(many(1000))
+		if err != nil {
+			t.Fatal(err)
+		}
+		waiting = append(waiting, p)
+	}
+	if _, err := ses.Call(context.Background(), &ua.CloseSessionRequest{DeleteSubscriptions: true}); err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range waiting { // each gets exactly one answer, whatever it is
+		if _, err := p.Body(context.Background()); err != nil {
+			t.Fatalf("no answer: %v", err)
+		}
+	}
+}
+
+func TestX11InvalidUTF8(t *testing.T) {
+	s := start(t, nil)
+	c := s.channel()
+	rq := c.CreateRequest()
+	rq.SessionName = "\xff\xfe\xc0\x80" + strings.Repeat("\xf8", 100)
+	rq.ClientDescription.ApplicationName = ua.NewLocalizedText("\xed\xa0\x80")
+	ses, err := c.Create(context.Background(), rq)
+	if err != nil {
+		s.status(err, "invalid UTF-8", ua.StatusBadDecodingError)
+		return
+	}
+	if err := ses.Activate(context.Background(), probe.Anonymous); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestX24UserTokenWithoutSignature(t *testing.T) {
+	s := start(t, func(o *stack.Options) { o.Authenticator = anyCertificate() })
+	user, err := probe.NewKey(gate, "urn:user", "user")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ses, err := s.channelWith(s.secured(security.Basic256Sha256)).Create(context.Background(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	rq, err := ses.ActivateRequest(context.Background(), probe.Identity{Kind: ua.UserTokenTypeCertificate, Key: user})
+	if err != nil {
+		t.Fatal(err)
+	}
+	rq.UserTokenSignature = &ua.SignatureData{}
+	_, err = ses.ActivateWith(context.Background(), rq)
+	s.status(err, "no user signature", ua.StatusBadUserSignatureInvalid)
+}
+
+func TestX36DiscoveryIsBounded(t *testing.T) {
+	s := start(t, func(o *stack.Options) { o.Security.AllowNone = true })
+	c := s.channel()
+	for range 50 {
+		p, err := c.Send(&ua.GetEndpointsRequest{RequestHeader: probe.Header(nil), EndpointURL: "opc.tcp://" + strings.Repeat("x", 3000) + ":4840"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		b, err := p.Body(context.Background())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(b) > 64<<10 {
+			t.Fatalf("an answer of %d bytes to somebody unknown", len(b))
+		}
+	}
+}
+
+func TestX18E1EndlessPublish(t *testing.T) {
+	s := start(t, nil)
+	ses := s.session()
+	s.subscribe(ses, 200, 30)
+	var first *probe.Pending
+	for i := range 2000 {
+		p, err := ses.Send(&ua.PublishRequest{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if i == 1 {
+			first = p
+		}
+	}
+	_, err := first.Wait(context.Background())
+	s.status(err, "an old one of 2000", ua.StatusBadTooManyPublishRequests)
+	if n := s.srv.Stats().ParkedPublishes; n > 40 {
+		t.Errorf("%d Publish requests are parked", n)
+	}
+}
+
+func TestE4PublishLimitFitsTheSubscriptions(t *testing.T) {
+	s := start(t, nil)
+	ses := s.session()
+	for range 5 {
+		s.monitor(ses, s.subscribe(ses, 50, 60))
+	}
+	var waiting []*probe.Pending
+	for range 10 {
+		p, err := ses.Send(&ua.PublishRequest{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		waiting = append(waiting, p)
+	}
+	for _, p := range waiting[:5] {
+		if _, err := p.Wait(context.Background()); uastatus.Code(err) == ua.StatusBadTooManyPublishRequests {
+			t.Error("ten Publish requests for five subscriptions were too many")
+		}
+	}
+}
+
+func TestX8E9SubscriptionsAreBounded(t *testing.T) {
+	s := start(t, func(o *stack.Options) { o.Limits.MaxSubscriptionsPerSession = 5 })
+	for range 4 { // sessions that leave their subscriptions behind
+		ses := s.session()
+		var last error
+		for range 9 {
+			_, err := ses.Call(context.Background(), &ua.CreateSubscriptionRequest{RequestedPublishingInterval: 50, RequestedLifetimeCount: 10, RequestedMaxKeepAliveCount: 3})
+			last = err
+		}
+		s.status(last, "the ninth subscription", ua.StatusBadTooManySubscriptions)
+		ses.Call(context.Background(), &ua.CloseSessionRequest{DeleteSubscriptions: false})
+	}
+	s.eventually("orphans die at their lifetime", func() bool { return s.srv.Stats().Subscriptions == 1 })
+}
+
+func TestE10E12KeepAlivesGoOn(t *testing.T) {
+	s := start(t, nil)
+	ses := s.session()
+	sub := s.subscribe(ses, 50, 6)
+	for range 10 {
+		rs, err := probe.Call[*ua.PublishResponse](context.Background(), ses, &ua.PublishRequest{})
+		if err != nil || rs.SubscriptionID != sub {
+			t.Fatalf("%v %+v", err, rs)
+		}
+	}
+}

@@ -1,0 +1,431 @@
+package hostile
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"os"
+	"path/filepath"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/breakwater-ua/breakwater/addressspace"
+	"github.com/breakwater-ua/breakwater/conformance/probe"
+	"github.com/breakwater-ua/breakwater/security"
+	"github.com/breakwater-ua/breakwater/session"
+	"github.com/breakwater-ua/breakwater/stack"
+	"github.com/breakwater-ua/breakwater/uabinary"
+	"github.com/breakwater-ua/breakwater/uastatus"
+	"github.com/gopcua/opcua/ua"
+)
+
+// shared by all tests, so that few keys are made.
+var (
+	pkiDir string
+	gate   *security.CryptoGate
+	key    *security.Key
+)
+
+func TestMain(m *testing.M) {
+	dir, err := os.MkdirTemp("", "hostile")
+	if err != nil {
+		panic(err)
+	}
+	pkiDir = dir
+	gate = security.NewCryptoGate(1)
+	if key, err = probe.NewKey(gate, probe.ApplicationURI, "probe"); err != nil {
+		panic(err)
+	}
+	code := m.Run()
+	gate.Close()
+	os.RemoveAll(dir)
+	os.Exit(code)
+}
+
+// site is a server with a healthy client that works beside the row.
+type site struct {
+	t     *testing.T
+	srv   *stack.Server
+	url   string
+	addr  string
+	ns    uint16
+	value *addressspace.Variable
+
+	goroutines, descriptors int
+	cancel                  context.CancelFunc
+	background              sync.WaitGroup
+	healthy                 *probe.Session
+	reads, notes            atomic.Int64
+	unhealthy               atomic.Pointer[string]
+	stopped                 atomic.Bool
+}
+
+// start runs a server whose deadlines are short, so that what must expire does
+// so while the test runs.
+func start(t *testing.T, change func(*stack.Options)) *site {
+	t.Helper()
+	s := &site{t: t, goroutines: runtime.NumGoroutine(), descriptors: descriptors()}
+	o := stack.Options{
+		Endpoints: []string{"opc.tcp://127.0.0.1:0"},
+		Security:  stack.Security{AllowNone: true, AllowAnonymous: true, TrustAll: true, PKI: pkiDir},
+		Limits: stack.Limits{MinSessionTimeout: time.Second, MaxSessionTimeout: 1500 * time.Millisecond, HelloTimeout: time.Second,
+			AssemblyTimeout: time.Second, HandshakeTimeout: 2 * time.Second, ActivationTimeout: time.Second, MinTokenLifetime: time.Second},
+		Logger: slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelError})),
+	}
+	if change != nil {
+		change(&o)
+	}
+	srv, err := stack.NewServer(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.srv = srv
+	ns := srv.AddressSpace().Namespace("urn:hostile")
+	s.ns = ns.Index()
+	s.value = ns.Variable("Value", 1.0, addressspace.Writable())
+	ctx, cancel := context.WithCancel(context.Background())
+	s.cancel = cancel
+	if err := srv.Listen(ctx); err != nil {
+		t.Fatal(err)
+	}
+	s.addr = srv.Addrs()[0].String()
+	s.url = "opc.tcp://" + s.addr
+	s.background.Go(func() {
+		if err := srv.Run(ctx); err != nil && ctx.Err() == nil {
+			t.Errorf("server: %v", err)
+		}
+	})
+	t.Cleanup(s.finish)
+	s.startHealthy()
+	return s
+}
+
+func (s *site) fail(what string) {
+	if !s.stopped.Load() {
+		s.unhealthy.CompareAndSwap(nil, &what)
+	}
+}
+
+// startHealthy opens a session that reads all the time and holds a subscription.
+func (s *site) startHealthy() {
+	ctx := context.Background()
+	var err error
+	// Not closed with the test's other channels, which go before finish looks.
+	if s.healthy, err = probe.Connect(ctx, s.options(), probe.Anonymous); err != nil {
+		s.t.Fatal(err)
+	}
+	sub, err := probe.Call[*ua.CreateSubscriptionResponse](ctx, s.healthy, &ua.CreateSubscriptionRequest{
+		RequestedPublishingInterval: 50, RequestedLifetimeCount: 600, RequestedMaxKeepAliveCount: 20, PublishingEnabled: true})
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	s.monitor(s.healthy, sub.SubscriptionID)
+	s.background.Go(func() { // the value moves, and each read must succeed
+		for v := 0.0; !s.stopped.Load(); v++ {
+			s.value.Set(v)
+			rs, err := probe.Call[*ua.ReadResponse](ctx, s.healthy, read(s.node()))
+			if err != nil || rs.Results[0].Status != ua.StatusOK {
+				s.fail("a healthy read failed: " + errText(err))
+				return
+			}
+			s.reads.Add(1)
+			pause(10 * time.Millisecond)
+		}
+	})
+	s.background.Go(func() { // no notification may be missing
+		next := uint32(1)
+		var acks []*ua.SubscriptionAcknowledgement
+		for !s.stopped.Load() {
+			rs, err := probe.Call[*ua.PublishResponse](ctx, s.healthy, &ua.PublishRequest{SubscriptionAcknowledgements: acks})
+			if err != nil {
+				s.fail("a healthy Publish failed: " + errText(err))
+				return
+			}
+			acks = nil
+			if len(rs.NotificationMessage.NotificationData) == 0 {
+				continue
+			}
+			if n := rs.NotificationMessage.SequenceNumber; n != next {
+				s.fail("a healthy notification was lost")
+				return
+			}
+			next++
+			s.notes.Add(1)
+			acks = []*ua.SubscriptionAcknowledgement{{SubscriptionID: rs.SubscriptionID, SequenceNumber: rs.NotificationMessage.SequenceNumber}}
+		}
+	})
+}
+
+// finish is the second half of every row.
+func (s *site) finish() {
+	reads, notes := s.reads.Load(), s.notes.Load()
+	s.eventually("the healthy client goes on", func() bool {
+		return s.unhealthy.Load() != nil || (s.reads.Load() > reads+3 && s.notes.Load() > notes+1)
+	})
+	s.stopped.Store(true)
+	if why := s.unhealthy.Load(); why != nil {
+		s.t.Error(*why)
+	}
+	s.healthy.End(context.Background())
+	s.eventually("nothing is left behind", func() bool {
+		st := s.srv.Stats()
+		return st.Channels == 0 && st.Sessions == 0 && st.Subscriptions == 0 && st.MonitoredItems == 0 &&
+			st.ParkedPublishes == 0 && st.BlockingRequests == 0 && st.BudgetReserved == 0
+	})
+	if s.t.Failed() {
+		st := s.srv.Stats()
+		s.t.Logf("channels %d, sessions %d, subscriptions %d, items %d, parked %d, blocking %d, budget %d", st.Channels, st.Sessions,
+			st.Subscriptions, st.MonitoredItems, st.ParkedPublishes, st.BlockingRequests, st.BudgetReserved)
+	}
+	s.cancel()
+	s.background.Wait()
+	s.eventually("goroutines and descriptors are back", func() bool {
+		runtime.GC() // closes what only a finalizer holds
+		return runtime.NumGoroutine() <= s.goroutines && descriptors() <= s.descriptors
+	})
+}
+
+func descriptors() int {
+	d, _ := filepath.Glob("/proc/self/fd/*")
+	return len(d)
+}
+
+// pause waits between two looks at a real server: these tests run over real
+// sockets and a real clock.
+func pause(d time.Duration) { <-time.After(d) }
+
+func (s *site) eventually(what string, ok func() bool) {
+	s.t.Helper()
+	for deadline := time.Now().Add(15 * time.Second); !ok(); pause(5 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			if what == "goroutines and descriptors are back" {
+				b := make([]byte, 1<<16)
+				s.t.Logf("%d goroutines, was %d; %d descriptors, was %d\n%s", runtime.NumGoroutine(), s.goroutines, descriptors(), s.descriptors, b[:runtime.Stack(b, true)])
+			}
+			s.t.Errorf("15 s have passed without this: %s", what)
+			return
+		}
+	}
+}
+
+func errText(err error) string {
+	if err == nil {
+		return "bad result"
+	}
+	return err.Error()
+}
+
+func (s *site) node() *ua.NodeID { return ua.NewStringNodeID(s.ns, "Value") }
+
+func (s *site) options() probe.Options { return probe.Options{URL: s.url} }
+
+// secured returns options for the policy with Sign and Encrypt.
+func (s *site) secured(p *security.Policy) probe.Options {
+	return probe.Options{URL: s.url, Policy: p, Mode: ua.MessageSecurityModeSignAndEncrypt, Key: key, ServerCertificate: s.srv.Key().Certificate()}
+}
+
+// channel opens a channel that is closed with the test.
+func (s *site) channel() *probe.Conn { return s.channelWith(s.options()) }
+
+func (s *site) channelWith(o probe.Options) *probe.Conn {
+	s.t.Helper()
+	c, err := probe.Open(context.Background(), o)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	s.t.Cleanup(func() { c.Close() })
+	return c
+}
+
+// session opens a channel and an anonymous session.
+func (s *site) session() *probe.Session { return s.activate(s.channel(), probe.Anonymous) }
+
+func (s *site) activate(c *probe.Conn, id probe.Identity) *probe.Session {
+	s.t.Helper()
+	ses, err := c.Create(context.Background(), nil)
+	if err == nil {
+		err = ses.Activate(context.Background(), id)
+	}
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return ses
+}
+
+// monitor adds one item for the value and returns its id.
+func (s *site) monitor(ses *probe.Session, sub uint32) uint32 {
+	s.t.Helper()
+	rs, err := probe.Call[*ua.CreateMonitoredItemsResponse](context.Background(), ses, &ua.CreateMonitoredItemsRequest{SubscriptionID: sub,
+		TimestampsToReturn: ua.TimestampsToReturnBoth, ItemsToCreate: []*ua.MonitoredItemCreateRequest{item(s.node(), 1)}})
+	if err != nil || rs.Results[0].StatusCode != ua.StatusOK {
+		s.t.Fatalf("monitor: %v", err)
+	}
+	return rs.Results[0].MonitoredItemID
+}
+
+func (s *site) subscribe(ses *probe.Session, interval float64, life uint32) uint32 {
+	s.t.Helper()
+	rs, err := probe.Call[*ua.CreateSubscriptionResponse](context.Background(), ses, &ua.CreateSubscriptionRequest{
+		RequestedPublishingInterval: interval, RequestedLifetimeCount: life, RequestedMaxKeepAliveCount: life / 3, PublishingEnabled: true})
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return rs.SubscriptionID
+}
+
+func item(n *ua.NodeID, handle uint32) *ua.MonitoredItemCreateRequest {
+	return &ua.MonitoredItemCreateRequest{ItemToMonitor: &ua.ReadValueID{NodeID: n, AttributeID: ua.AttributeIDValue, DataEncoding: &ua.QualifiedName{}},
+		MonitoringMode:      ua.MonitoringModeReporting,
+		RequestedParameters: &ua.MonitoringParameters{ClientHandle: handle, QueueSize: 1, DiscardOldest: true, Filter: ua.NewExtensionObject(nil)}}
+}
+
+func read(n *ua.NodeID) *ua.ReadRequest {
+	return &ua.ReadRequest{TimestampsToReturn: ua.TimestampsToReturnBoth,
+		NodesToRead: []*ua.ReadValueID{{NodeID: n, AttributeID: ua.AttributeIDValue, DataEncoding: &ua.QualifiedName{}}}}
+}
+
+func write(n *ua.NodeID, v any) *ua.WriteRequest {
+	return &ua.WriteRequest{NodesToWrite: []*ua.WriteValue{{NodeID: n, AttributeID: ua.AttributeIDValue,
+		Value: &ua.DataValue{EncodingMask: ua.DataValueValue, Value: ua.MustVariant(v)}}}}
+}
+
+// status fails the test unless err carries one of the codes.
+func (s *site) status(err error, doing string, want ...ua.StatusCode) {
+	s.t.Helper()
+	got := uastatus.Code(err)
+	for _, w := range want {
+		if got == w {
+			return
+		}
+	}
+	s.t.Errorf("%s: %s (%v), want %s", doing, uastatus.Name(got), err, uastatus.Name(want[0]))
+}
+
+// refused calls and expects the request to be refused with one of the codes.
+func (s *site) refused(c interface {
+	Call(context.Context, ua.Request) (any, error)
+}, rq ua.Request, want ...ua.StatusCode) {
+	s.t.Helper()
+	_, err := c.Call(context.Background(), rq)
+	s.status(err, fmt.Sprintf("%T", rq), want...)
+}
+
+// body starts an encoded request of a session; what follows the header is the row's.
+func body(ses *probe.Session, typeID uint32) []byte {
+	b := uabinary.AppendTypeID(nil, typeID)
+	return uabinary.AppendRequestHeader(b, &uabinary.RequestHeader{AuthenticationToken: uabinary.NodeIDOf(ses.Token), RequestHandle: 4711, TimeoutHint: 10_000})
+}
+
+// fault sends an encoded request and expects a ServiceFault with one of the codes.
+func (s *site) fault(ses *probe.Session, b []byte, want ...ua.StatusCode) {
+	s.t.Helper()
+	p, err := ses.SendBody(b)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	msg, err := p.Wait(context.Background())
+	s.status(err, "answer", want...)
+	if f, ok := msg.(*ua.ServiceFault); !ok || f.ResponseHeader.RequestHandle != 4711 {
+		s.t.Errorf("answer %T %+v: want a ServiceFault with the request's handle", msg, msg)
+	}
+}
+
+// dial opens a bare connection.
+func (s *site) dial() net.Conn {
+	s.t.Helper()
+	c, err := net.Dial("tcp", s.addr)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	s.t.Cleanup(func() { c.Close() })
+	c.SetDeadline(time.Now().Add(15 * time.Second))
+	return c
+}
+
+func hello(receive, send, message, chunks uint32, url string) []byte {
+	b := []byte("HELF\x00\x00\x00\x00")
+	for _, v := range []uint32{0, receive, send, message, chunks, uint32(len(url))} {
+		b = binary.LittleEndian.AppendUint32(b, v)
+	}
+	b = append(b, url...)
+	binary.LittleEndian.PutUint32(b[4:], uint32(len(b)))
+	return b
+}
+
+// greeted opens a connection that has said HEL.
+func (s *site) greeted() net.Conn {
+	s.t.Helper()
+	c := s.dial()
+	c.Write(hello(65535, 65535, 0, 0, s.url))
+	if kind, _, err := message(c); kind != "ACK" {
+		s.t.Fatalf("%q, %v instead of ACK", kind, err)
+	}
+	return c
+}
+
+// message reads one UACP message.
+func message(c net.Conn) (kind string, payload []byte, err error) {
+	var h [8]byte
+	if _, err := io.ReadFull(c, h[:]); err != nil {
+		return "", nil, err
+	}
+	n := binary.LittleEndian.Uint32(h[4:])
+	if n < 8 || n > 1<<20 {
+		return string(h[:3]), nil, errors.New("impossible size")
+	}
+	payload = make([]byte, n-8)
+	_, err = io.ReadFull(c, payload)
+	return string(h[:3]), payload, err
+}
+
+// closedWith reads until ERR, checks its code and that the connection ends.
+func (s *site) closedWith(c net.Conn, want ...ua.StatusCode) {
+	s.t.Helper()
+	for {
+		kind, payload, err := message(c)
+		if err != nil {
+			s.t.Errorf("the connection ended without ERR: %v", err)
+			return
+		}
+		if kind != "ERR" {
+			continue
+		}
+		s.status(ua.StatusCode(binary.LittleEndian.Uint32(payload)), "ERR", want...)
+		break
+	}
+	if _, _, err := message(c); err == nil {
+		s.t.Error("the connection stayed open behind ERR")
+	}
+}
+
+// ends expects the server to close the channel's connection with a code.
+func (s *site) ends(c *probe.Conn, want ...ua.StatusCode) {
+	s.t.Helper()
+	// What ends the channel may still be at work while requests are answered.
+	var err error
+	for deadline := time.Now().Add(10 * time.Second); err == nil && time.Now().Before(deadline); {
+		_, err = c.Call(context.Background(), &ua.GetEndpointsRequest{EndpointURL: s.url})
+	}
+	s.status(err, "the channel's end", want...)
+}
+
+// withUser offers a user "ann".
+func withUser(t *testing.T, o *stack.Options) {
+	users, err := session.OpenUsers(filepath.Join(t.TempDir(), "users.yaml"), session.UsersOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := users.Add(session.User{Name: "ann"}, []byte("secret")); err != nil {
+		t.Fatal(err)
+	}
+	o.Authenticator = &session.Identities{Anonymous: true, Users: users}
+}
+
+var ann = probe.Identity{Kind: ua.UserTokenTypeUserName, User: "ann", Password: "secret"}
