@@ -28,12 +28,14 @@ func TestMain(m *testing.M) {
 		panic(err)
 	}
 	pkiDir = dir
-	code := m.Run()
-	if os.Getenv("STACKLOG") != "" {
-		testLog.mu.Lock()
-		println(testLog.b.String())
-		testLog.mu.Unlock()
+	srv, err := stack.NewServer(options()) // makes the key
+	if err == nil {
+		err = srv.Shutdown(context.Background())
 	}
+	if err != nil {
+		panic(err)
+	}
+	code := m.Run()
 	_ = os.RemoveAll(dir)
 	os.Exit(code)
 }

@@ -58,8 +58,6 @@ func secured(t *testing.T, srv *stack.Server, identity ua.UserTokenType, more ..
 
 // X23: trust decides, at once for newcomers and soon for those who are there.
 func TestTrustList(t *testing.T) {
-	// a server whose key has been made
-	start(t, options())
 	srv := start(t, strict(t), plant)
 	if _, err := secured(t, srv, ua.UserTokenTypeAnonymous); err == nil {
 		t.Fatal("an unknown certificate was let in")
@@ -96,7 +94,6 @@ func TestTrustList(t *testing.T) {
 // X36: without an endpoint of policy None such a channel is good for discovery
 // only.
 func TestDiscoveryOnlyChannel(t *testing.T) {
-	start(t, options())
 	srv := start(t, strict(t))
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
@@ -257,7 +254,6 @@ func TestRunFailsWhenThePortIsTaken(t *testing.T) {
 }
 
 func TestRenewalUnderTraffic(t *testing.T) {
-	start(t, options())
 	o := strict(t)
 	o.Security.TrustAll = true
 	srv := start(t, o, plant)
