@@ -219,6 +219,23 @@ func TestSampling(t *testing.T) {
 	}
 }
 
+// A sample that is due together with the cycle is in its message, whichever timer comes first.
+func TestSamplesDueWithTheCycle(t *testing.T) {
+	inBubble(t, Limits{}, func(b *bench) {
+		v := b.ns.Variable("A", int32(0))
+		for range 10 {
+			b.monitor(b.subscribe(), v.Node().ID(), sampled(50), queued(5, true))
+			b.publish()
+		}
+		b.wait(75 * ms)
+		v.Set(int32(1))
+		b.wait(25 * ms)
+		for i := range 10 {
+			b.want(fmt.Sprint("subscription ", i), b.values(b.response()), int32(0), int32(1))
+		}
+	})
+}
+
 func TestMinimumSamplingInterval(t *testing.T) {
 	inBubble(t, Limits{}, func(b *bench) {
 		v := b.ns.Variable("A", int32(0), addressspace.MinimumSamplingInterval(500))
@@ -623,7 +640,7 @@ func TestCallbacksMayDeleteThemselves(t *testing.T) {
 func TestLimits(t *testing.T) { // hostile.md X8, E9
 	l := Limits{
 		MaxSubscriptionsPerSession: 3, MaxSubscriptions: 8, MaxSubscriptionsPerOwner: 5,
-		MaxMonitoredItemsPerSubscription: 4, MaxMonitoredItems: 12, MaxMonitoredItemsPerOwner: 9, MaxQueueSize: 100, MaxQueuedValues: 40,
+		MaxMonitoredItemsPerSubscription: 4, MaxMonitoredItems: 9, MaxMonitoredItemsPerOwner: 7, MaxQueueSize: 100, MaxQueuedValues: 40,
 	}
 	inBubble(t, l, func(b *bench) {
 		v := b.ns.Variable("A", int32(0))
@@ -651,8 +668,9 @@ func TestLimits(t *testing.T) { // hostile.md X8, E9
 		last := create(b.s, ua.StatusOK)
 		create(b.s, ua.StatusBadTooManySubscriptions) // of the owner
 		other := newSession(newChannel(), "somebody")
+		var others uint32
 		for range 3 {
-			create(other, ua.StatusOK)
+			others = create(other, ua.StatusOK)
 		}
 		third := newSession(newChannel(), "else")
 		create(third, ua.StatusBadTooManySubscriptions) // of the server
@@ -672,13 +690,26 @@ func TestLimits(t *testing.T) { // hostile.md X8, E9
 				}
 			}
 		}
-		if n != 8 {
-			t.Errorf("%d items in two subscriptions of four each", n)
+		if n != 7 {
+			t.Errorf("%d items in two subscriptions of four each, seven for the owner", n)
+		}
+		b.s = other
+		for i := range 3 {
+			want := ua.StatusOK
+			if i == 2 {
+				want = ua.StatusBadTooManyMonitoredItems // of the server
+			}
+			if r := b.monitor(others, v.Node().ID()); r.StatusCode != want {
+				t.Errorf("item %d of another owner: %s", i, uastatus.Name(r.StatusCode))
+			}
 		}
 		_ = first
 		b.wait(3500 * ms) // every lifetime is over: nothing counts any more
 		for range 3 {
 			create(b.s, ua.StatusOK)
+		}
+		if u := b.e.quota.used(); u != (usage{subscriptions: 3}) {
+			t.Errorf("still counted: %+v", u)
 		}
 	})
 }

@@ -473,6 +473,25 @@ func TestModifySubscription(t *testing.T) {
 	})
 }
 
+// After the process was suspended, cycles go on from now: the missed ones are not made up for in a burst.
+func TestMissedCyclesAreSkipped(t *testing.T) {
+	inBubble(t, Limits{}, func(b *bench) {
+		s := b.e.find(b.subscribe())
+		p := s.pub.Load()
+		p.mu.Lock()
+		s.nextCycle.Store(100)
+		p.cycle(s, 100+3*s.interval, time.Now())
+		if got, want := s.nextCycle.Load(), 100+4*s.interval; got != want {
+			t.Errorf("next cycle at %d, want %d", got, want)
+		}
+		p.cycle(s, s.nextCycle.Load()+s.interval/2, time.Now())
+		if got, want := s.nextCycle.Load(), 100+5*s.interval; got != want {
+			t.Errorf("the phase moves: %d, want %d", got, want)
+		}
+		p.unlock()
+	})
+}
+
 func TestRevisedParameters(t *testing.T) {
 	l := Limits{}.resolved()
 	for _, c := range []struct {

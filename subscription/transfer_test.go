@@ -125,6 +125,26 @@ func TestTransferOfAnOrphan(t *testing.T) {
 	})
 }
 
+// A late subscription is served at once when its new session has a request parked.
+func TestTransferToASessionWithParkedRequests(t *testing.T) {
+	inBubble(t, Limits{}, func(b *bench) {
+		v := b.ns.Variable("A", int32(1))
+		old := newSession(newChannel(), "anna")
+		b.s = old
+		id := b.subscribe()
+		b.monitor(id, v.Node().ID())
+		b.wait(200 * ms)
+		b.s = newSession(b.ch, "anna")
+		b.subscribe(func(r *ua.CreateSubscriptionRequest) { r.RequestedPublishingInterval = 10_000 })
+		b.publish()
+		b.silent()
+		b.transfer(b.s, false, id)
+		if p := b.response(); p.SubscriptionID != id || fmt.Sprint(b.values(p)) != "[1]" {
+			t.Errorf("got %+v", p)
+		}
+	})
+}
+
 func TestTransferNeedsTheSameUser(t *testing.T) {
 	secured := func(cert string) *fakeChannel {
 		c := newChannel()
