@@ -49,8 +49,8 @@ func (s *Space) checkType(v uabinary.Variant, t *Node, builtin ua.TypeID, rank i
 		}
 	case v.Type() == ua.TypeIDVariant:
 		// An array of Variant holds anything; each element must fit.
-		for i := range v.Len() {
-			if !s.admits(t, v.Element(i).Type()) {
+		for _, e := range v.Elements() {
+			if !s.admits(t, e.Type()) {
 				return v, ua.StatusBadTypeMismatch
 			}
 		}
@@ -124,8 +124,8 @@ func (s *Space) structuresFit(v uabinary.Variant, t *Node) bool {
 	if !v.IsArray() {
 		return fits(v)
 	}
-	for i := range v.Len() {
-		if !fits(v.Element(i)) {
+	for _, e := range v.Elements() {
+		if !fits(e) {
 			return false
 		}
 	}
@@ -146,8 +146,8 @@ func byteArray(v uabinary.Variant) uabinary.Variant {
 
 func byteString(v uabinary.Variant) uabinary.Variant {
 	b := make([]byte, 0, v.Len())
-	for i := range v.Len() {
-		x, _ := v.Element(i).Uint64()
+	for _, e := range v.Elements() {
+		x, _ := e.Uint64()
 		b = append(b, byte(x))
 	}
 	w, err := uabinary.NewVariant(b)

@@ -277,8 +277,8 @@ func (n *Node) argumentList(which int) *argumentList {
 	}
 	l := &argumentList{from: from}
 	if from != nil {
-		for i := range max(0, from.Value.Len()) {
-			x, _ := from.Value.Element(i).ExtensionObject()
+		for _, e := range from.Value.Elements() {
+			x, _ := e.ExtensionObject()
 			l.args = append(l.args, n.space.argumentOf(x.Body))
 		}
 	}

@@ -217,17 +217,15 @@ func (rd *Read) finish(dv *uabinary.DataValue) ua.StatusCode {
 	return ua.StatusOK
 }
 
-// encoding checks DataEncoding for the Value attribute. Values travel in the
-// encoding of the connection, so "Default Binary" is no wish at all.
+// encoding checks DataEncoding for the Value attribute (OPC 10000-4 §5.11.2,
+// Read): only structures have encodings to choose from, and theirs here is
+// "Default Binary". An abstract DataType (builtin Null) may hold a structure.
 func (rd *Read) encoding(builtin ua.TypeID) ua.StatusCode {
-	name := string(rd.DataEncoding.Name)
-	switch {
-	case rd.DataEncoding.Namespace == 0 && name == "Default Binary":
-		return ua.StatusOK
-	case rd.DataEncoding.Namespace == 0 && (name == "Default XML" || name == "Default JSON"):
-		return ua.StatusBadDataEncodingUnsupported
-	case builtin == ua.TypeIDExtensionObject:
-		return ua.StatusBadDataEncodingUnsupported
+	if builtin != ua.TypeIDExtensionObject && builtin != ua.TypeIDNull {
+		return ua.StatusBadDataEncodingInvalid
 	}
-	return ua.StatusBadDataEncodingInvalid
+	if rd.DataEncoding.Namespace == 0 && string(rd.DataEncoding.Name) == "Default Binary" {
+		return ua.StatusOK
+	}
+	return ua.StatusBadDataEncodingUnsupported
 }

@@ -297,6 +297,9 @@ func (c *conn) compact() {
 func (c *conn) consume(b []byte, now time.Time) (used int) {
 	for !c.closing.Load() && len(b)-used >= HeaderSize {
 		size, err := frameSize(b[used:], c.limit)
+		if err == nil {
+			err = c.expect(b[used:])
+		}
 		if err != nil {
 			c.fail(err)
 			return used
@@ -314,9 +317,24 @@ func (c *conn) consume(b []byte, now time.Time) (used int) {
 	return used
 }
 
+// expect judges a message by its header alone: what does not belong here gets
+// its answer without the wait for a body.
+func (c *conn) expect(header []byte) error {
+	switch kind := kindOf(header); {
+	case kind == typeERR, c.sink == nil && kind == typeHEL:
+		return nil
+	case c.sink != nil && (kind == typeMSG || kind == typeOPN || kind == typeCLO):
+		return nil
+	}
+	// Also ReverseHello: a server never dials from what a peer sends
+	// (hostile.md X38).
+	return uastatus.New(ua.StatusBadTCPMessageTypeInvalid, "message", errors.New("unexpected "+string(header[:4])))
+}
+
+// message takes a whole message that was expected.
 func (c *conn) message(frame []byte, now time.Time) {
-	switch kind := kindOf(frame); {
-	case kind == typeERR:
+	switch kindOf(frame) {
+	case typeERR:
 		e, err := ParseError(frame)
 		if err != nil {
 			c.fail(err)
@@ -324,14 +342,10 @@ func (c *conn) message(frame []byte, now time.Time) {
 		}
 		c.listener.log.Debug("opc.tcp peer error", "remote", c.remote, "code", uastatus.Name(e.Code), "reason", e.Reason)
 		c.Close(transport.PeerClosed, ua.StatusGood, "")
-	case c.sink == nil && kind == typeHEL:
+	case typeHEL:
 		c.hello(frame)
-	case c.sink != nil && (kind == typeMSG || kind == typeOPN || kind == typeCLO):
-		c.sink.Chunk(frame, now)
 	default:
-		// Also ReverseHello: a server never dials from what a peer sends
-		// (hostile.md X38).
-		c.fail(uastatus.New(ua.StatusBadTCPMessageTypeInvalid, "message", errors.New("unexpected "+string(frame[:4]))))
+		c.sink.Chunk(frame, now)
 	}
 }
 
