@@ -254,6 +254,9 @@ func TestRunFailsWhenThePortIsTaken(t *testing.T) {
 }
 
 func TestRenewalUnderTraffic(t *testing.T) {
+	if raceEnabled {
+		t.Skip("gopcua v0.8.0 races with itself when it renews")
+	}
 	o := strict(t)
 	o.Security.TrustAll = true
 	srv := start(t, o, plant)
