@@ -280,9 +280,11 @@ func (d *dispatcher) runBlocking(ch *securechannel.Channel, r *request) {
 		case d.executing <- struct{}{}:
 			defer func() { <-d.executing }()
 		case <-ctx.Done():
-			early()
-			return
 		}
+	}
+	if ctx.Err() != nil { // ended while it waited: it never runs
+		early()
+		return
 	}
 	gone := make(chan struct{})
 	stop := context.AfterFunc(ctx, func() {
