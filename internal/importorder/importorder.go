@@ -40,7 +40,8 @@ transport
 admission                # capacity
 isolation
 budget
-security/pki             # crypto
+security/opensslkey      # crypto
+security/pki
 security
 uabinary                 # ground
 uastatus
