@@ -77,7 +77,7 @@ type Listener struct {
 
 // Listen opens a TCP socket on addr ("host:port") with the wanted backlog.
 func Listen(ctx context.Context, addr string, o Options) (*Listener, error) {
-	var lc net.ListenConfig
+	lc := listenConfig()
 	ln, err := lc.Listen(ctx, "tcp", addr)
 	if err != nil {
 		return nil, err
