@@ -85,7 +85,7 @@ func TestHostileA1A2ChunkCount(t *testing.T) {
 
 // X1, A6: intermediate chunks without a final one, in the sizes of known attacks;
 // cut by count or by size, whatever comes first.
-func TestHostileX1HugeRead(t *testing.T) {
+func TestHostileX1A6HugeRead(t *testing.T) {
 	for _, tc := range []struct{ chunk, total int }{{2000, 2 << 30}, {4000, 20 << 20}, {2000, 10 << 20}, {65511, 1 << 30}} {
 		t.Run(fmt.Sprint(tc), func(t *testing.T) {
 			s := startServer(t, testOptions{})
@@ -129,7 +129,7 @@ func TestHostileX1HugeRead(t *testing.T) {
 }
 
 // A3, X17: 0 in a Hello means that the peer has no limit for responses; ours stay.
-func TestHostileA3ZeroLimits(t *testing.T) {
+func TestHostileA3X17ZeroLimits(t *testing.T) {
 	s := startServer(t, testOptions{cfg: ServerConfig{Limits: transport.Limits{MaxChunkCount: 4, MaxMessageSize: 100_000}}})
 	conn := s.connect(t)
 	hello := uatcp.Hello{ReceiveBufferSize: 65535, SendBufferSize: 65535}
@@ -284,7 +284,7 @@ func TestHostileA9RequestIDZero(t *testing.T) {
 
 // X39, I11: any number of request ids with one intermediate chunk each: one
 // partial message per channel, the newest.
-func TestHostileX39RequestIDs(t *testing.T) {
+func TestHostileX39I11RequestIDs(t *testing.T) {
 	bothPaths(t, testOptions{}, func(t *testing.T, s *testServer) {
 		c := s.dial(t, ClientConfig{})
 		for id := range uint32(2000) {
@@ -303,7 +303,7 @@ func TestHostileX39RequestIDs(t *testing.T) {
 
 // B1, X27: silent sockets end at the Hello's deadline, half-open ones at the
 // handshake's; neither keeps a real client out.
-func TestHostileB1Deadlines(t *testing.T) {
+func TestHostileB1X27Deadlines(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := startServer(t, testOptions{memory: true})
 		start := time.Now()
@@ -471,7 +471,7 @@ func TestHostileC14ForeignRenew(t *testing.T) {
 }
 
 // D6, D7, D9: sequence numbers.
-func TestHostileD9SequenceNumbers(t *testing.T) {
+func TestHostileD6D7D9SequenceNumbers(t *testing.T) {
 	u := func(n uint32) *uint32 { return &n }
 	bothPaths(t, testOptions{}, func(t *testing.T, s *testServer) {
 		for _, tc := range []struct {

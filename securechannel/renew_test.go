@@ -18,7 +18,7 @@ import (
 
 // D1, D2, D4: renewals while eight callers have requests in flight: no message
 // is lost, numbers go on, at most two tokens live.
-func TestRenewUnderTraffic(t *testing.T) {
+func TestHostileD1D2D4RenewUnderTraffic(t *testing.T) {
 	p := newPKI(t, 1)
 	cfg := p.serverConfig()
 	cfg.MinTokenLifetime = time.Second

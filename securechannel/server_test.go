@@ -34,7 +34,7 @@ type testHandler struct {
 }
 
 func newHandler() *testHandler {
-	return &testHandler{chans: make(chan *Channel, 5000), reasons: make(chan transport.CloseReason, 5000)}
+	return &testHandler{chans: make(chan *Channel, 1<<16), reasons: make(chan transport.CloseReason, 1<<16)}
 }
 
 func (h *testHandler) Opened(ch *Channel) {
@@ -81,7 +81,7 @@ func startServer(t testing.TB, o testOptions) *testServer {
 	if o.handler == nil {
 		o.handler = newHandler()
 	}
-	s := &testServer{h: o.handler, ends: make(chan transport.CloseReason, 5000)}
+	s := &testServer{h: o.handler, ends: make(chan transport.CloseReason, 1<<16)}
 	o.cfg.Handler = o.handler
 	if o.cfg.Logger == nil {
 		o.cfg.Logger = slog.New(slog.DiscardHandler)

@@ -25,7 +25,7 @@ import (
 // Rows of hostile.md. start's cleanup checks that nothing is left behind.
 
 // A7, X19: sizes 0 to 7 end the connection at once, before and after Hello.
-func TestHostileA7ZeroSize(t *testing.T) {
+func TestHostileA7X19ZeroSize(t *testing.T) {
 	bothPaths(t, Options{}, func(t *testing.T, s *server) {
 		for size := range uint32(HeaderSize) {
 			for _, after := range []bool{false, true} {
@@ -48,7 +48,7 @@ func TestHostileA7ZeroSize(t *testing.T) {
 }
 
 // X38, I9: ReverseHello; and everything else that does not belong where it comes.
-func TestHostileX38WrongMessages(t *testing.T) {
+func TestHostileX38I9WrongMessages(t *testing.T) {
 	rhe := func() []byte {
 		b := appendHeader(nil, "RHEF", 8+4+12+4+12)
 		for range 2 {
@@ -107,7 +107,7 @@ func TestHostileX38WrongMessages(t *testing.T) {
 }
 
 // A11, A13: buffer sizes are the smallest of all four, never below 8,192.
-func TestHostileA11Negotiation(t *testing.T) {
+func TestHostileA11A13Negotiation(t *testing.T) {
 	for _, tc := range []struct{ recv, send, ownRecv, ownSend, want uint32 }{
 		{8192, 8192, 0, 0, 8192},
 		{65535, 65535, 0, 0, 65535},
@@ -225,7 +225,7 @@ func TestShrink(t *testing.T) {
 }
 
 // I7, X37, X27: silent sockets keep nobody out.
-func TestHostileI7SilentSockets(t *testing.T) {
+func TestHostileI7X37X27SilentSockets(t *testing.T) {
 	bothPaths(t, Options{}, func(t *testing.T, s *server) {
 		for range 200 {
 			s.dial(t)
@@ -237,7 +237,7 @@ func TestHostileI7SilentSockets(t *testing.T) {
 }
 
 // I8, X37: a reset before Hello ends that connection only.
-func TestHostileI8ResetBeforeHello(t *testing.T) {
+func TestHostileI8X37ResetBeforeHello(t *testing.T) {
 	s := start(t, false, Options{})
 	for range 20 {
 		c := s.dial(t).(*net.TCPConn)
@@ -314,7 +314,7 @@ func openDescriptors(t testing.TB) int {
 }
 
 // B21, B23, A24, A25: connecting and closing leaves nothing, however it ends.
-func TestHostileB21ConnectClose(t *testing.T) {
+func TestHostileB21B23A24A25ConnectClose(t *testing.T) {
 	s := start(t, false, Options{Gate: unlimited(t)})
 	cycle := func(i int) {
 		c, err := net.Dial("tcp", s.Addr().String())
