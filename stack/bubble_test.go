@@ -283,7 +283,7 @@ func TestResponseTooLarge(t *testing.T) {
 		p.refused(readOf(p, big, big), ua.StatusBadResponseTooLarge)
 		p.read(numeric(2258))
 	})
-	inBubble(t, stack.Options{Limits: stack.Limits{MaxMessageSize: 100_000}}, func(s *site) {
+	inBubble(t, stack.Options{Limits: stack.Limits{MaxMessageSize: 50_000}}, func(s *site) {
 		big := s.srv.AddressSpace().Namespace("urn:plant").Variable("big", make([]float64, 10_000)).Node().ID().UA()
 		p := s.connect().login()
 		p.read(big)

@@ -81,6 +81,9 @@ func (s *Server) subscriptionOptions() subscription.Options {
 	}
 }
 
+// responseSlack lets the largest value that a request could write be read.
+const responseSlack = 64 << 10
+
 func (s *Server) newDispatcher() *dispatcher {
 	o := &s.opts
 	table := service.NewTable()
@@ -95,7 +98,7 @@ func (s *Server) newDispatcher() *dispatcher {
 	d := &dispatcher{
 		srv: s, table: table, set: s.set, admission: o.Admission,
 		decoding:  o.Limits.decoding(),
-		maxReply:  o.Limits.MaxMessageSize,
+		maxReply:  o.Limits.MaxMessageSize + responseSlack,
 		maxParked: int64(o.Limits.MaxParkedRequests),
 		executing: make(chan struct{}, o.Limits.MaxExecutingRequests),
 		counters:  newCounters(table),
