@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"math"
 
+	"github.com/gopcua/opcua/id"
 	"github.com/gopcua/opcua/ua"
 
 	"github.com/breakwater-ua/breakwater/addressspace"
@@ -92,7 +93,7 @@ func numericNode(node *addressspace.Node, sample *uabinary.DataValue) bool {
 		_, size := numericType(sample.Value.Type())
 		return size != 0
 	}
-	number := node.Space().Lookup(uabinary.NumericID(0, 26)) // Number
+	number := node.Space().Lookup(uabinary.NumericID(0, id.Number))
 	return number != nil && addressspace.SubtypeOf(node.DataType(), number)
 }
 

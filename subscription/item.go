@@ -15,7 +15,7 @@ type item struct {
 	node *addressspace.Node // changes only when the node was deleted and added again
 	ask  *ask               // nil for what nearly all ask for: the whole Value
 
-	group    *group  // where it is sampled; nil while disabled or told of each change by the node
+	group    *group  // where it is sampled; nil while disabled
 	links    []*item // SetTriggering: the items this one triggers
 	readNext *item   // list of items with something to report
 
@@ -27,6 +27,7 @@ type item struct {
 	id, clientHandle uint32 // id never changes
 	size             uint32 // revised queue size
 	place            int32  // index in group.items
+	cost             int32  // of sampling, as charged
 	interval         int64  // revised sampling interval in ns; 0 on each change, follow with the publishing interval
 	mode             ua.MonitoringMode
 	timestamps       ua.TimestampsToReturn
@@ -40,7 +41,6 @@ const (
 	flagReady                   // counted in sub.ready: something to report
 	flagListed                  // in the list of ready items, perhaps not ready any more
 	flagTriggered               // a triggering item has asked for its queue
-	flagWatching                // registered with the node
 	flagDenied                  // the caller may not read; audit says when that changes
 	flagDead                    // deleted
 )
@@ -90,20 +90,6 @@ func (it *item) read(now uabinary.DateTime, c *addressspace.Caller) addressspace
 }
 
 var nullValue = uabinary.DataValue{Mask: ua.DataValueValue}
-
-// Changed is told by the node of each change of its value, with the node's lock held. See addressspace.Watcher.
-func (it *item) Changed(_ *addressspace.Node, v *uabinary.DataValue) {
-	s := it.sub
-	s.mu.Lock()
-	if it.is(flagWatching) && !it.is(flagDead|flagDenied) {
-		var now uabinary.DateTime
-		if it.timestamps == ua.TimestampsToReturnServer || it.timestamps == ua.TimestampsToReturnBoth {
-			now = uabinary.Now()
-		}
-		s.observe(it, v, now)
-	}
-	s.mu.Unlock()
-}
 
 // observe takes v, the node's stored value, as a sample. sub.mu is held.
 func (s *subscription) observe(it *item, v *uabinary.DataValue, now uabinary.DateTime) {

@@ -19,6 +19,11 @@ type Limits struct {
 	// MaxSamplingInterval clamps the requested sampling interval. Default 1 h.
 	MaxSamplingInterval time.Duration
 
+	// MaxSampling bounds the work of sampling, in samples of a stored value for each second (about 20 ns each; reading
+	// another attribute or a callback counts 20, being told of each change 80). Sampling intervals are revised up when it is
+	// used up. An owner gets at most three quarters. Default 10,000,000: about a fifth of a core.
+	MaxSampling int
+
 	// MaxSubscriptionsPerSession answers BadTooManySubscriptions. Default 100.
 	MaxSubscriptionsPerSession int
 	// MaxSubscriptions bounds all subscriptions, orphans included. Default 20,000.
@@ -77,6 +82,7 @@ func (l Limits) resolved() Limits {
 	def(&l.MinSamplingInterval, 50*time.Millisecond)
 	def(&l.MaxSamplingInterval, time.Hour)
 	l.MaxSamplingInterval = max(l.MaxSamplingInterval, l.MinSamplingInterval)
+	def(&l.MaxSampling, 10_000_000)
 	def(&l.MaxSubscriptionsPerSession, 100)
 	def(&l.MaxSubscriptions, 20_000)
 	def(&l.MaxSubscriptionsPerOwner, threeQuarters(l.MaxSubscriptions))

@@ -4,6 +4,7 @@ import (
 	"math"
 	"time"
 
+	"github.com/gopcua/opcua/id"
 	"github.com/gopcua/opcua/ua"
 
 	"github.com/breakwater-ua/breakwater/addressspace"
@@ -107,14 +108,14 @@ func (s *subscription) create(rq *ua.MonitoredItemCreateRequest, timestamps ua.T
 	it.interval = s.reviseSampling(params.SamplingInterval, node, fromStore)
 	it.set(flagDenied, denied)
 	s.add(it)
+	if it.mode != ua.MonitoringModeDisabled {
+		s.attach(it, e.clock(now))
+	}
 	out.MonitoredItemID = it.id
 	out.RevisedQueueSize = it.size
 	out.RevisedSamplingInterval = s.samplingInterval(it)
-	if it.mode == ua.MonitoringModeDisabled {
-		return nil, ua.StatusOK
-	}
-	s.attach(it, e.clock(now))
 	switch {
+	case it.mode == ua.MonitoringModeDisabled:
 	case dynamic:
 		return it, ua.StatusOK
 	case fromStore && !denied:
@@ -127,24 +128,19 @@ func (s *subscription) create(rq *ua.MonitoredItemCreateRequest, timestamps ua.T
 	return nil, ua.StatusOK
 }
 
-// encodingOf checks the DataEncoding for a Variable whose value cannot be read now (OPC 10000-4 §5.11.2.4).
+// encodingOf checks the DataEncoding for a Variable whose value cannot be read now, as Read does (OPC 10000-4 §5.11.2).
 func encodingOf(node *addressspace.Node, a *ask) ua.StatusCode {
 	if a == nil || len(a.encoding.Name) == 0 {
 		return ua.StatusOK
 	}
-	if a.encoding.Namespace == 0 {
-		switch string(a.encoding.Name) {
-		case "Default Binary":
-			return ua.StatusOK
-		case "Default XML", "Default JSON":
-			return ua.StatusBadDataEncodingUnsupported
-		}
+	structure := node.Space().Lookup(uabinary.NumericID(0, id.Structure))
+	if t := node.DataType(); !t.IsAbstract() && (structure == nil || !addressspace.SubtypeOf(t, structure)) {
+		return ua.StatusBadDataEncodingInvalid
 	}
-	structure := node.Space().Lookup(uabinary.NumericID(0, 22)) // Structure
-	if structure != nil && addressspace.SubtypeOf(node.DataType(), structure) {
-		return ua.StatusBadDataEncodingUnsupported
+	if a.encoding.Namespace == 0 && string(a.encoding.Name) == "Default Binary" {
+		return ua.StatusOK
 	}
-	return ua.StatusBadDataEncodingInvalid
+	return ua.StatusBadDataEncodingUnsupported
 }
 
 // askOf checks the parts of a ReadValueId that do not depend on the node.
@@ -214,8 +210,12 @@ func (s *subscription) reviseSampling(requested float64, node *addressspace.Node
 	return int64(quantize(max(duration(requested, l.MinSamplingInterval, l.MaxSamplingInterval), slowest)))
 }
 
-// samplingInterval is the revised interval in milliseconds.
+// samplingInterval is the revised interval in milliseconds: what holds now, which is more than what was asked for when
+// there was no share of it left.
 func (s *subscription) samplingInterval(it *item) float64 {
+	if g := it.group; g != nil && g.node == nil {
+		return milliseconds(time.Duration(g.period()))
+	}
 	if it.interval == follow {
 		return milliseconds(time.Duration(s.interval))
 	}
@@ -299,8 +299,8 @@ func (e *Engine) SetMonitoringMode(s Session, rq *ua.SetMonitoringModeRequest) (
 	now := time.Now()
 	sub.mu.Lock()
 	defer sub.mu.Unlock()
-	for i, id := range rq.MonitoredItemIDs {
-		if it := sub.find(id); it != nil {
+	for i, itemID := range rq.MonitoredItemIDs {
+		if it := sub.find(itemID); it != nil {
 			sub.setMode(it, rq.MonitoringMode, now)
 		} else {
 			results[i] = ua.StatusBadMonitoredItemIDInvalid
@@ -349,8 +349,8 @@ func (e *Engine) DeleteMonitoredItems(s Session, rq *ua.DeleteMonitoredItemsRequ
 	results := make([]ua.StatusCode, len(rq.MonitoredItemIDs))
 	sub.mu.Lock()
 	defer sub.mu.Unlock()
-	for i, id := range rq.MonitoredItemIDs {
-		if it := sub.find(id); it != nil && !it.is(flagDead) {
+	for i, itemID := range rq.MonitoredItemIDs {
+		if it := sub.find(itemID); it != nil && !it.is(flagDead) {
 			sub.kill(it)
 		} else {
 			results[i] = ua.StatusBadMonitoredItemIDInvalid

@@ -10,7 +10,8 @@ type quota struct {
 	owners map[string]*account
 }
 
-type usage struct{ subscriptions, items, values int }
+// usage counts; sampling is in thousandths, see samplingCost.
+type usage struct{ subscriptions, items, values, sampling int }
 
 // An account is one owner's share. It exists while anything is charged to it.
 type account struct {
@@ -69,6 +70,38 @@ func (q *quota) takeValues(a *account, size uint32) uint32 {
 func (q *quota) giveValues(a *account, size uint32) {
 	q.total.values -= int(size) - 1
 	a.values -= int(size) - 1
+}
+
+// samplingCost is what an item that is sampled each interval (in ns) costs, in thousandths of Limits.MaxSampling's unit.
+func samplingCost(interval int64, read bool) int {
+	cost := 1_000_000_000_000 / interval
+	if read {
+		cost *= 20
+	}
+	return int(cost)
+}
+
+// watchCost is what an item costs that is told of each change.
+const watchCost = 80_000
+
+// takeSampling charges sampling unless that exceeds what there is; force charges it all the same.
+func (q *quota) takeSampling(a *account, cost int, force bool) bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	most := q.limits.MaxSampling * 1000
+	if !force && (q.total.sampling+cost > most || a.sampling+cost > threeQuarters(most)) {
+		return false
+	}
+	q.total.sampling += cost
+	a.sampling += cost
+	return true
+}
+
+func (q *quota) giveSampling(a *account, cost int) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.total.sampling -= cost
+	a.sampling -= cost
 }
 
 func (q *quota) giveItem(a *account, size uint32) {

@@ -1,7 +1,7 @@
 package subscription
 
 import (
-	"sync"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -12,23 +12,34 @@ import (
 	"github.com/breakwater-ua/breakwater/uabinary"
 )
 
-// A group is the items of one subscription that are sampled together.
+// A group is the items of one subscription that are sampled together. There are three kinds:
 //
-// Groups of stored values are sampled on the wheel's goroutine under sub.mu, those with the subscription's own interval as
-// part of the publishing cycle. Groups of values that must be read are sampled by a worker without any lock.
+// Items that are told of each change form one group for each node, which watches it. Groups of stored values are sampled on
+// the wheel's goroutine under sub.mu, those with the subscription's own interval as part of the publishing cycle. Groups of
+// values that must be read are sampled by a worker without any lock.
 type group struct {
 	sub      *subscription
-	interval int64 // ns, or follow
-	read     bool  // must be read by a worker
+	node     *addressspace.Node // of a watching group, nil for the others
+	interval int64              // ns, or follow
+	read     bool               // must be read by a worker
 	items    []*item
 	timer    wheel.Timer
 	next     int64       // engine clock; guarded by sub.mu
 	waiting  atomic.Bool // queued for a worker
 }
 
-// auditPeriod is how often a subscription looks after what does not announce itself: deleted nodes that came back, access
-// rights, values that got or lost a read callback.
-const auditPeriod = 10 * time.Second
+// Changed is called by the node of a watching group with the node's lock held, see addressspace.Watcher.
+func (g *group) Changed(_ *addressspace.Node, v *uabinary.DataValue) {
+	now := uabinary.Now()
+	s := g.sub
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, it := range g.items {
+		if !it.is(flagDenied) {
+			s.observe(it, v, now)
+		}
+	}
+}
 
 // readLead is how long before a publishing cycle values that must be read for it are read.
 const readLead = 20 * time.Millisecond
@@ -47,17 +58,30 @@ func quantize(d time.Duration) time.Duration {
 	return (d + step - 1) / step * step
 }
 
-// attach starts the sampling of an item that is not disabled. sub.mu is held.
+// attach starts the sampling of an item that is not disabled. Where sampling as often as the item asks for is more than its
+// owner's share, it is sampled less often. sub.mu is held.
 func (s *subscription) attach(it *item, now int64) {
+	q := &s.engine.quota
 	fromStore := stored(it.node, it.attribute())
-	if it.interval == 0 && fromStore {
-		it.set(flagWatching, true)
-		it.node.Watch(it) // a leaf lock
-		return
-	}
 	interval := it.interval
-	if interval == 0 { // became dynamic
+	switch {
+	case interval == 0 && fromStore && q.takeSampling(s.account, watchCost, false):
+		it.cost = watchCost
+		s.watch(it)
+		return
+	case interval == 0: // no share of that, or it became dynamic
 		interval = int64(s.engine.limits.MinSamplingInterval)
+	case interval == follow:
+		interval = s.interval
+	}
+	for {
+		slower := int64(quantize(2 * time.Duration(interval)))
+		cost := samplingCost(interval, !fromStore)
+		if q.takeSampling(s.account, cost, slower > int64(s.engine.limits.MaxSamplingInterval)) {
+			it.cost = int32(cost)
+			break
+		}
+		interval = slower
 	}
 	if interval == s.interval {
 		interval = follow
@@ -80,34 +104,50 @@ func (s *subscription) attach(it *item, now int64) {
 		}
 		g.schedule(now)
 	}
+	g.add(it)
+}
+
+func (g *group) add(it *item) {
 	it.group, it.place = g, int32(len(g.items))
 	g.items = append(g.items, it)
 }
 
+// watch adds an item to the group that watches its node.
+func (s *subscription) watch(it *item) {
+	g := s.watches[it.node]
+	if g == nil {
+		g = &group{sub: s, node: it.node}
+		if s.watches == nil {
+			s.watches = make(map[*addressspace.Node]*group)
+		}
+		s.watches[it.node] = g
+	}
+	if g.add(it); len(g.items) == 1 {
+		it.node.Watch(g) // a leaf lock
+	}
+}
+
 // detach ends the sampling of an item. sub.mu is held.
 func (s *subscription) detach(it *item) {
-	if it.is(flagWatching) {
-		it.set(flagWatching, false)
-		it.node.Unwatch(it)
-	}
 	g := it.group
 	if g == nil {
 		return
 	}
-	it.group = nil
+	s.engine.quota.giveSampling(s.account, int(it.cost))
+	it.group, it.cost = nil, 0
 	last := len(g.items) - 1
 	g.items[it.place] = g.items[last]
 	g.items[it.place].place = it.place
 	g.items[last] = nil
 	g.items = g.items[:last]
-	if last == 0 {
+	switch {
+	case last > 0:
+	case g.node != nil:
+		g.node.Unwatch(g)
+		delete(s.watches, g.node)
+	default:
 		s.engine.wheel.Cancel(&g.timer)
-		for i, o := range s.groups {
-			if o == g {
-				s.groups = append(s.groups[:i], s.groups[i+1:]...)
-				break
-			}
-		}
+		s.groups = slices.DeleteFunc(s.groups, func(o *group) bool { return o == g })
 	}
 }
 
@@ -237,147 +277,4 @@ func (e *Engine) readValue(rd *addressspace.Read) (v uabinary.DataValue) {
 		}
 	}()
 	return e.space.ReadValue(rd)
-}
-
-// audit runs on a worker, see auditPeriod.
-type audit struct{ sub *subscription }
-
-func (a audit) run() {
-	s := a.sub
-	defer s.auditing.Store(false)
-	caller := s.caller()
-	now := time.Now()
-	s.mu.Lock()
-	items := append([]*item(nil), s.items...)
-	s.mu.Unlock()
-	for _, it := range items {
-		s.audit(it, caller, now)
-	}
-}
-
-func (s *subscription) audit(it *item, caller *addressspace.Caller, now time.Time) {
-	s.mu.Lock()
-	node, off := it.node, it.is(flagDead) || it.mode == ua.MonitoringModeDisabled
-	inStore := it.group == nil || !it.group.read
-	s.mu.Unlock()
-	if off {
-		return
-	}
-	if node.Deleted() {
-		again := s.engine.space.Lookup(node.ID())
-		if again == nil {
-			return
-		}
-		node = again
-	}
-	canStore := stored(node, it.attribute())
-	denied, v := false, uabinary.DataValue{}
-	if canStore && !s.engine.mayRead(node, caller) {
-		rd := it.read(uabinary.FromTime(now), caller)
-		rd.Node = node
-		v = s.engine.readValue(&rd)
-		denied = true
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if it.is(flagDead) || it.mode == ua.MonitoringModeDisabled {
-		return
-	}
-	moved := node != it.node || canStore != inStore
-	if moved {
-		s.detach(it)
-		it.node = node
-		s.attach(it, s.engine.clock(now))
-	}
-	if !moved && denied == it.is(flagDenied) && it.reported != nil {
-		return
-	}
-	it.set(flagDenied, denied)
-	it.last = nil
-	if denied {
-		s.sample(it, &v, uabinary.FromTime(now))
-	} else if canStore {
-		s.observe(it, node.Value(), uabinary.FromTime(now))
-	}
-}
-
-// mayRead reports whether the caller may read the node's value; a callback of the host may be behind it.
-func (e *Engine) mayRead(n *addressspace.Node, c *addressspace.Caller) (ok bool) {
-	defer func() {
-		if p := recover(); p != nil {
-			e.logger.Error("access callback panicked", "node", n.ID().String(), "panic", p)
-			ok = false
-		}
-	}()
-	return n.Class() != ua.NodeClassVariable || n.UserAccessLevel(c)&ua.AccessLevelTypeCurrentRead != 0
-}
-
-// workers is the fixed set of goroutines for what may take host code or address space locks.
-type workers struct {
-	mu     sync.Mutex
-	cond   sync.Cond
-	jobs   []job // FIFO; each group and audit is in it at most once
-	closed bool
-	wg     sync.WaitGroup
-}
-
-type job interface{ run() }
-
-func (w *workers) start(n int) {
-	w.cond.L = &w.mu
-	for range n {
-		w.wg.Go(w.work)
-	}
-}
-
-// add queues a sampling of g unless one is queued already.
-func (w *workers) add(g *group) {
-	if !g.waiting.Swap(true) {
-		w.push(g)
-	}
-}
-
-func (w *workers) addAudit(s *subscription) {
-	if !s.auditing.Swap(true) {
-		w.push(audit{s})
-	}
-}
-
-func (w *workers) push(j job) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if !w.closed {
-		w.jobs = append(w.jobs, j)
-		w.cond.Signal()
-	}
-}
-
-func (w *workers) work() {
-	for {
-		w.mu.Lock()
-		for len(w.jobs) == 0 && !w.closed {
-			w.cond.Wait()
-		}
-		if w.closed {
-			w.mu.Unlock()
-			return
-		}
-		j := w.jobs[0]
-		w.jobs[0] = nil
-		if w.jobs = w.jobs[1:]; len(w.jobs) == 0 {
-			w.jobs = nil
-		}
-		w.mu.Unlock()
-		j.run()
-	}
-}
-
-// close drops what is queued and waits for what runs.
-func (w *workers) close() {
-	w.mu.Lock()
-	w.closed = true
-	w.jobs = nil
-	w.cond.Broadcast()
-	w.mu.Unlock()
-	w.wg.Wait()
 }

@@ -33,11 +33,12 @@ type subscription struct {
 	auditing  atomic.Bool
 
 	mu                 sync.Mutex
-	items              []*item // by id
-	groups             []*group
-	listHead, listTail *item // items with something to report, in the order in which they came to it
-	ready              int   // how many of them
-	queuedBytes        int   // weight of all queues
+	items              []*item                       // by id
+	groups             []*group                      // with a sampling interval
+	watches            map[*addressspace.Node]*group // told of each change
+	listHead, listTail *item                         // items with something to report, in the order in which they came to it
+	ready              int                           // how many of them
+	queuedBytes        int                           // weight of all queues
 	lastItem           uint32
 	deleted            bool
 }
@@ -128,7 +129,7 @@ func (s *subscription) close() {
 		s.kill(it)
 	}
 	s.clearList()
-	s.items, s.groups = nil, nil
+	s.items, s.groups, s.watches = nil, nil, nil
 	s.mu.Unlock()
 	s.engine.retained.Add(int64(-s.messages.bytes))
 	s.messages = retransmission{}
