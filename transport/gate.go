@@ -22,7 +22,9 @@ type ConnectionLimiter interface {
 // GateOptions configure a Gate; the zero value works.
 type GateOptions struct {
 	// MaxConnections bounds the connections of all listeners together, in
-	// handshake or not; 0 = 2,010, negative = no bound.
+	// handshake or not; 0 = 2,010, negative = no bound. It is lowered, with a
+	// warning, to what the process may open less 64 descriptors for
+	// everything else.
 	MaxConnections int
 
 	// ConnectionsPerSecond and ConnectionBurst are the token bucket of the
@@ -85,7 +87,6 @@ type Gate struct {
 	hello    time.Duration
 	limiter  ConnectionLimiter
 	polite   *rate.Limiter // nil = never polite
-	log      *slog.Logger
 	admitted atomic.Uint64
 	refused  [refusals]atomic.Uint64
 	reclaims atomic.Uint64
@@ -116,10 +117,14 @@ func NewGate(o GateOptions) (*Gate, error) {
 	if o.HelloTimeout == 0 {
 		o.HelloTimeout = 10 * time.Second
 	}
-	g := &Gate{max: o.MaxConnections, hello: o.HelloTimeout, limiter: o.Limiter, log: o.Logger}
-	if g.log == nil {
-		g.log = slog.Default()
+	if o.Logger == nil {
+		o.Logger = slog.Default()
 	}
+	if n := connectionsWithin(descriptorLimit()); n > 0 && o.MaxConnections > n {
+		o.Logger.Warn("MaxConnections lowered: the process may not open more files (ulimit -n)", "wanted", o.MaxConnections, "possible", n)
+		o.MaxConnections = n
+	}
+	g := &Gate{max: o.MaxConnections, hello: o.HelloTimeout, limiter: o.Limiter}
 	if g.limiter == nil && !o.ConnectionsUnlimited {
 		g.limiter = &bucket{rate.NewLimiter(rate.Limit(o.ConnectionsPerSecond), o.ConnectionBurst)}
 	}
@@ -130,6 +135,22 @@ func NewGate(o GateOptions) (*Gate, error) {
 		g.polite = rate.NewLimiter(rate.Limit(n), n)
 	}
 	return g, nil
+}
+
+// descriptorReserve is kept free for logs, certificates, the admin interface and
+// for refusing: a server without a descriptor cannot even say that it is full.
+const descriptorReserve = 64
+
+// connectionsWithin is the number of connections that a limit of descriptors
+// leaves room for; 0 = no bound known.
+func connectionsWithin(limit int) int {
+	switch {
+	case limit <= 0:
+		return 0
+	case limit > 2*descriptorReserve:
+		return limit - descriptorReserve
+	}
+	return limit / 2
 }
 
 // bucket is the plain limiter: one token per connection, never refunded.

@@ -1,6 +1,7 @@
 package transport
 
 import (
+	"log/slog"
 	"net/netip"
 	"sync"
 	"sync/atomic"
@@ -207,5 +208,22 @@ func TestLimits(t *testing.T) {
 		if r.String() == "" || r.String() == "unknown" {
 			t.Errorf("reason %d has no name", r)
 		}
+	}
+}
+
+// X27: connections never take the last descriptors.
+func TestGateKeepsDescriptors(t *testing.T) {
+	for _, tc := range []struct{ limit, want int }{{0, 0}, {-1, 0}, {100, 50}, {1024, 960}, {1 << 20, 1<<20 - 64}} {
+		if got := connectionsWithin(tc.limit); got != tc.want {
+			t.Errorf("of %d descriptors %d connections, want %d", tc.limit, got, tc.want)
+		}
+	}
+	limit := descriptorLimit()
+	if limit == 0 {
+		t.Skip("no limit known")
+	}
+	g, err := NewGate(GateOptions{MaxConnections: limit + 1, Logger: slog.New(slog.DiscardHandler)})
+	if err != nil || g.Usage().MaxConnections != limit-descriptorReserve {
+		t.Fatal(g.Usage().MaxConnections, err)
 	}
 }

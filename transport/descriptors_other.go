@@ -1,0 +1,6 @@
+//go:build !unix
+
+package transport
+
+// descriptorLimit is unknown here.
+func descriptorLimit() int { return 0 }
