@@ -16,6 +16,7 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"runtime/pprof"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -36,17 +37,18 @@ func main() {
 		sessions = flag.Int("sessions", 10000, "idle sessions for the memory figure; 0 skips it")
 		subs     = flag.Int("subscriptions", 2000, "subscriptions for the publishing figures; 0 skips them")
 		secured  = flag.Int("secured", 300, "secured establishments to measure; 0 skips them")
+		profile  = flag.String("profile", "", "write our server's CPU profile to `file`; use it with -only and -pairs 1")
 		check    = flag.Bool("check", false, "exit with 1 when a ratio misses its target")
 	)
 	flag.Parse()
 	if *serve != "" {
-		if err := serveChild(*serve, *addr, *change); err != nil {
+		if err := serveChild(*serve, *addr, *profile, *change); err != nil {
 			fmt.Fprintln(os.Stderr, "bench:", err)
 			os.Exit(1)
 		}
 		return
 	}
-	r := runner{pairs: *pairs, d: *d}
+	r := runner{pairs: *pairs, d: *d, profile: *profile}
 	err := r.run(*only, *sessions, *subs, *secured)
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "bench:", err)
@@ -57,7 +59,18 @@ func main() {
 	}
 }
 
-func serveChild(name, addr string, change time.Duration) error {
+func serveChild(name, addr, profile string, change time.Duration) error {
+	if profile != "" {
+		f, err := os.Create(profile)
+		if err != nil {
+			return err
+		}
+		defer f.Close()
+		if err := pprof.StartCPUProfile(f); err != nil {
+			return err
+		}
+		defer pprof.StopCPUProfile()
+	}
 	ctx, cancel := context.WithCancel(context.Background())
 	c := &child{}
 	go c.answer(cancel) // ends with standard input, which ends the process
@@ -71,9 +84,10 @@ func serveChild(name, addr string, change time.Duration) error {
 }
 
 type runner struct {
-	pairs  int
-	d      time.Duration
-	missed int
+	pairs   int
+	d       time.Duration
+	profile string
+	missed  int
 }
 
 func (r *runner) run(only string, sessions, subs, secured int) error {
@@ -112,7 +126,7 @@ func (r *runner) compare(w workload) error {
 	for range r.pairs {
 		var pair [2]float64
 		for i, name := range []string{"breakwater", "gopcua"} {
-			c, err := measure(name, w, r.d)
+			c, err := r.measure(name, w)
 			if err != nil {
 				return fmt.Errorf("%s: %w", name, err)
 			}
@@ -131,20 +145,24 @@ func (r *runner) compare(w workload) error {
 }
 
 // measure returns the server's CPU time for one operation in µs.
-func measure(name string, w workload, d time.Duration) (float64, error) {
-	p, err := start(name, "-addr", freeAddr())
+func (r *runner) measure(name string, w workload) (float64, error) {
+	args := []string{"-addr", freeAddr()}
+	if name == "breakwater" && r.profile != "" {
+		args = append(args, "-profile", r.profile)
+	}
+	p, err := start(name, args...)
 	if err != nil {
 		return 0, err
 	}
 	defer p.stop()
-	if _, err := w.run(p, d/5); err != nil { // warm up
+	if _, err := w.run(p, r.d/5); err != nil { // warm up
 		return 0, err
 	}
 	before, _, err := p.usage(false)
 	if err != nil {
 		return 0, err
 	}
-	n, err := w.run(p, d)
+	n, err := w.run(p, r.d)
 	if err != nil {
 		return 0, err
 	}
