@@ -13,9 +13,11 @@ import (
 	"runtime"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/breakwater-ua/breakwater/internal/buffer"
 	"github.com/breakwater-ua/breakwater/stack"
 )
 
@@ -84,6 +86,7 @@ func start(t testing.TB, o stack.Options, prepare ...func(*stack.Server)) *stack
 	if err := srv.Listen(context.Background()); err != nil {
 		t.Fatal(err)
 	}
+	running.Add(1)
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
 	go func() { ended <- srv.Run(ctx) }()
@@ -98,10 +101,14 @@ func start(t testing.TB, o stack.Options, prepare ...func(*stack.Server)) *stack
 			buf := make([]byte, 1<<20)
 			t.Fatalf("Run does not end\n%s", buf[:runtime.Stack(buf, true)])
 		}
+		running.Add(-1)
 		nothingLeft(t, srv, before)
 	})
 	return srv
 }
+
+// running counts the servers of start.
+var running atomic.Int32
 
 // nothingLeft asserts what must hold after every integration test: no leases, no
 // budget, no sessions, no goroutines.
@@ -110,6 +117,12 @@ func nothingLeft(t testing.TB, srv *stack.Server, goroutines int) {
 	st := srv.Stats()
 	if st.Channels != 0 || st.Sessions != 0 || st.Subscriptions != 0 || st.MonitoredItems != 0 || st.ParkedPublishes != 0 || st.BlockingRequests != 0 || st.BudgetReserved != 0 {
 		t.Errorf("left behind: %+v", st)
+	}
+	if n := buffer.Outstanding(); n != 0 && running.Load() == 0 { // counted with -tags bufdebug
+		t.Errorf("%d buffers left behind\n%s", n, buffer.Leaks())
+	}
+	if running.Load() != 0 {
+		return // the goroutines of the test's other servers come and go
 	}
 	deadline := time.Now().Add(5 * time.Second)
 	for runtime.NumGoroutine() > goroutines {

@@ -14,6 +14,7 @@ import (
 
 	"github.com/gopcua/opcua/ua"
 
+	"github.com/breakwater-ua/breakwater/internal/buffer"
 	"github.com/breakwater-ua/breakwater/internal/memnet"
 	"github.com/breakwater-ua/breakwater/securechannel"
 	"github.com/breakwater-ua/breakwater/security"
@@ -60,6 +61,9 @@ func inBubble(t *testing.T, o stack.Options, f func(s *site)) {
 		st := srv.Stats()
 		if st.Channels != 0 || st.Sessions != 0 || st.Subscriptions != 0 || st.MonitoredItems != 0 || st.ParkedPublishes != 0 || st.BlockingRequests != 0 || st.BudgetReserved != 0 {
 			t.Errorf("left behind: %+v", st)
+		}
+		if n := buffer.Outstanding(); n != 0 { // counted with -tags bufdebug
+			t.Errorf("%d buffers left behind\n%s", n, buffer.Leaks())
 		}
 		// synctest fails the test when a goroutine is left in the bubble.
 	})
@@ -148,6 +152,7 @@ func (p *peer) receive() {
 func (p *peer) close() {
 	p.c.Close()
 	<-p.gone
+	p.c.Release()
 }
 
 func (p *peer) header() *ua.RequestHeader {
