@@ -26,8 +26,11 @@ const Module = "github.com/breakwater-ua/breakwater"
 const Order = `
 conformance/interop      # third-party clients against refserver
 internal/bench           # ratios against other servers
+internal/overloadtest    # storms and floods against our server
 cmd/refserver            # the reference server
+cmd/uastorm              # load tester
 conformance              # the suite, against any endpoint
+client                   # products
 client/reconnect         # composition
 stack
 service                  # the service sets
