@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -23,7 +24,7 @@ type fakeSocket struct {
 	err      error
 	failed   error
 	timedOut bool
-	drained  int
+	drained  atomic.Int32
 	deadline *time.Timer
 	expired  bool
 }
@@ -88,7 +89,7 @@ func (s *fakeSocket) ExpireWrites(at time.Time) {
 }
 
 func (s *fakeSocket) WriteFailed(err error, timeout bool) { s.failed, s.timedOut = err, timeout }
-func (s *fakeSocket) Drained()                            { s.drained++ }
+func (s *fakeSocket) Drained()                            { s.drained.Add(1) }
 
 func (s *fakeSocket) take(n int) {
 	s.mu.Lock()
@@ -179,8 +180,8 @@ func TestOutboxSlowPeer(t *testing.T) {
 		}
 		s.take(189_000)
 		synctest.Wait()
-		if o.Congested() || s.drained == 0 || o.Pending() > 50_000 {
-			t.Fatal("after draining: pending", o.Pending(), "drained", s.drained)
+		if o.Congested() || s.drained.Load() == 0 || o.Pending() > 50_000 {
+			t.Fatal("after draining: pending", o.Pending(), "drained", s.drained.Load())
 		}
 		s.take(1 << 20)
 		synctest.Wait()
