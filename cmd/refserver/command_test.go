@@ -185,7 +185,7 @@ func TestServe(t *testing.T) {
 		t.Errorf("PKI folder %s", folder)
 	}
 
-	c, err := opcua.NewClient(url, opcua.SecurityMode(ua.MessageSecurityModeNone))
+	c, err := opcua.NewClient(url, opcua.SecurityMode(ua.MessageSecurityModeNone), opcua.AutoReconnect(false))
 	if err != nil {
 		t.Fatal(err)
 	}
