@@ -344,7 +344,17 @@ func TestShutdownLetsRequestsFinish(t *testing.T) {
 		down := make(chan error, 1)
 		go func() { down <- s.srv.Shutdown(ctx) }()
 		time.Sleep(time.Second)
-		p.refused(readOf(p, numeric(2258)), ua.StatusBadServerHalted)
+		if state := p.read(numeric(id.Server_ServerStatus_State)); state != int32(ua.ServerStateShutdown) {
+			t.Errorf("State %v", state)
+		}
+		if left := p.read(numeric(id.Server_ServerStatus_SecondsTillShutdown)); left != uint32(9) {
+			t.Errorf("SecondsTillShutdown %v", left)
+		}
+		if level := p.read(numeric(id.Server_ServiceLevel)); level != byte(0) {
+			t.Errorf("ServiceLevel %v", level)
+		}
+		rq.RequestHeader = p.header()
+		p.refused(rq, ua.StatusBadServerHalted)
 		p.refused(&ua.CreateSessionRequest{RequestHeader: p.header(), ClientDescription: &ua.ApplicationDescription{}}, uastatus.BadServerTooBusy)
 		close(deaf)
 		if _, code := p.result(<-w); code != ua.StatusOK {

@@ -2,6 +2,7 @@ package stack
 
 import (
 	"context"
+	"math"
 	"net"
 	"net/url"
 	"runtime"
@@ -72,7 +73,7 @@ func (s *Server) subscriptionOptions() subscription.Options {
 			MinPublishingInterval: l.MinPublishingInterval, MaxPublishingInterval: l.MaxPublishingInterval,
 			MaxSubscriptionsPerSession:       l.MaxSubscriptionsPerSession,
 			MaxMonitoredItemsPerSubscription: l.MaxMonitoredItemsPerSubscription,
-			MaxOperationsPerCall:             l.Operations.WithDefaults().MaxMonitoredItemsPerCall,
+			MaxOperationsPerCall:             or(l.Operations.WithDefaults().MaxMonitoredItemsPerCall, math.MaxInt32),
 			MaxQueueSize:                     l.MaxMonitoredItemQueueSize,
 			MaxRetransmissionMessages:        l.MaxRetransmissionQueueSize,
 			MaxPublishRequestsPerSession:     l.MaxPublishRequests,

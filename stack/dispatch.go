@@ -128,7 +128,7 @@ func (d *dispatcher) route(ch *securechannel.Channel, r *request, body []byte) (
 		return entry, ua.StatusBadServiceUnsupported
 	case entry.MayPark && d.parked.Load() >= d.maxParked:
 		return entry, uastatus.BadServerTooBusy
-	case d.draining.Load() && entry.Kind != service.KindClose:
+	case d.draining.Load() && entry.MayBlock:
 		return entry, d.drained(entry)
 	case entry.NeedsSession:
 		s, code := d.set.Sessions.Lookup(ch, r.Header.AuthenticationToken, r.Time)
@@ -143,8 +143,10 @@ func (d *dispatcher) route(ch *securechannel.Channel, r *request, body []byte) (
 	return entry, ua.StatusOK
 }
 
-// drained is what requests get while the server shuts down: whoever wants to
-// establish something is told that it is busy, everybody else that it has ended.
+// drained is what requests that could take long get while the server shuts down:
+// whoever wants to establish a session is told that the server is busy, the
+// others that it has ended. What is answered at once goes on, so that clients
+// see the ServerStatus of a server that is about to end.
 func (d *dispatcher) drained(e *service.Entry) ua.StatusCode {
 	if e.Kind == service.KindEstablish {
 		return uastatus.BadServerTooBusy

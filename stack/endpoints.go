@@ -125,6 +125,9 @@ func (a *announcer) announced(ch session.Channel, rawURL string) string {
 	urls := a.urls
 	a.mu.Unlock()
 	first := a.fallback(urls)
+	if rawURL == "" {
+		rawURL = ch.EndpointURL() // of the Hello
+	}
 	if len(rawURL) == 0 || len(rawURL) > transport.MaxEndpointURLLength {
 		return first
 	}

@@ -14,7 +14,10 @@ import (
 type localChannel struct {
 	session.Channel
 	local netip.AddrPort
+	hello string
 }
+
+func (c localChannel) EndpointURL() string { return c.hello }
 
 func (c localChannel) LocalAddr() netip.AddrPort { return c.local }
 
@@ -51,6 +54,7 @@ func TestAnnouncedHost(t *testing.T) {
 		{"a stranger's address", ch, "opc.tcp://198.51.100.1:4840", first},
 		{"a stranger's name", ch, "opc.tcp://evil.example:4840", first},
 		{"nothing", ch, "", first},
+		{"nothing but in the Hello", localChannel{local: ch.local, hello: "opc.tcp://192.0.2.7:4840"}, "", "opc.tcp://192.0.2.7:4840/UA"},
 		{"another scheme", ch, "http://192.0.2.7:4840", first},
 		{"no URL", ch, "::::", first},
 		{"too long", ch, "opc.tcp://192.0.2.7:4840/" + string(make([]byte, 5000)), first},

@@ -15,9 +15,10 @@ import (
 const drainRetry = 5 * time.Second
 
 // Shutdown ends the server: ServerStatus says Shutdown, newcomers are refused
-// as busy, parked Publish requests are answered, running requests may finish
-// until ctx ends, then they are answered with BadServerHalted and their
-// contexts end. Sessions, channels and listeners are closed. It returns when no
+// as busy, requests that could take long with BadServerHalted; those that run
+// may finish until ctx ends, then they are answered with BadServerHalted and
+// their contexts end. Parked Publish requests are answered, sessions, channels
+// and listeners are closed. It returns when no
 // goroutine of the server is left, which includes callbacks of the host: those
 // must mind their context. The result is ctx's error when requests had to be
 // cut short. Later calls wait for the first and return its result.
