@@ -32,10 +32,7 @@ func read(s *Set, r *Request) ua.StatusCode {
 	r.Reserve(8 + n*32)
 	r.putCount(n)
 	rd := &r.read
-	rd.Timestamps = ua.TimestampsToReturn(timestamps)
-	rd.MaxAge = maxAge
-	rd.Now = r.Now
-	rd.Caller = r.Caller
+	*rd = addressspace.Read{Timestamps: ua.TimestampsToReturn(timestamps), MaxAge: maxAge, Now: r.Now, Caller: r.Caller}
 	special := false // rd has an IndexRange or a DataEncoding
 	for range n {
 		id := r.Body.NodeID()

@@ -3,6 +3,7 @@ package stack_test
 import (
 	"context"
 	"errors"
+	"reflect"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -268,6 +269,25 @@ func TestCallbackPanics(t *testing.T) {
 		}
 		if !testLog.contains("a secret of the host") {
 			t.Error("the panic is not in the log")
+		}
+	})
+}
+
+// A Read that meets a callback on its way begins again, with nothing left of
+// the first try.
+func TestDeferredReadBeginsAgain(t *testing.T) {
+	inBubble(t, stack.Options{}, func(s *site) {
+		ns := s.srv.AddressSpace().Namespace("urn:plant")
+		array := ns.Variable("array", []int32{1, 2, 3}).Node().ID().UA()
+		dyn := ns.Variable("dyn", []int32{0}).OnRead(func(*addressspace.Caller) (any, error) { return []int32{7, 8}, nil }).Node().ID().UA()
+		p := s.connect().login()
+		rq := readOf(p, array, dyn, array)
+		rq.NodesToRead[1].IndexRange = "1"
+		rs := p.must(rq).(*ua.ReadResponse).Results
+		for i, want := range []any{[]int32{1, 2, 3}, []int32{8}, []int32{1, 2, 3}} {
+			if rs[i].Value == nil || !reflect.DeepEqual(rs[i].Value.Value(), want) {
+				t.Errorf("result %d: %+v, want %v", i, rs[i], want)
+			}
 		}
 	})
 }
