@@ -4,10 +4,12 @@ import (
 	"fmt"
 	"log/slog"
 	"net/netip"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
 
+	"github.com/breakwater-ua/breakwater/isolation"
 	"golang.org/x/time/rate"
 )
 
@@ -34,12 +36,33 @@ type GateOptions struct {
 	ConnectionBurst      int
 	// ConnectionsUnlimited switches the bucket off.
 	ConnectionsUnlimited bool
-	// Limiter replaces the bucket; nil = the bucket.
+	// Limiter replaces the bucket and is used as it is; nil = the bucket.
 	Limiter ConnectionLimiter
+	// PerAddress limits each remote address and is asked before the others;
+	// nil = no such limit.
+	PerAddress *isolation.AddressLimiter
+
+	// Isolation keeps the Connection and Handshake stages by owner; several
+	// Gates may share one. In Balanced and TrustedReservations the bucket is
+	// then an isolation.TokenLimiter, which keeps tokens for bootstrap,
+	// reconnect and trusted owners. nil = plain counters.
+	Isolation *isolation.Provider
+	// Classifier names the owners of connections before any byte is read; it
+	// must not block. nil = the remote address, class Established.
+	Classifier isolation.Classifier
 
 	// PoliteRefusalsPerSecond bounds the refused peers that are told
 	// BadTcpServerTooBusy; the rest is just closed. 0 = 2,000, negative = none.
 	PoliteRefusalsPerSecond int
+	// Hint gives a refused owner, by its key, a place in the line: the time
+	// after which it should come back. It is asked once for each polite
+	// refusal. nil = the limiter's wait, else 1 s.
+	Hint func(owner string, now time.Time) time.Duration
+
+	// ProxyPeers are the balancers that speak PROXY protocol v2: from their
+	// addresses a header is mandatory, and the address that it carries is the
+	// remote one. From all others it is a bad first byte. nil = nobody.
+	ProxyPeers []netip.Prefix
 
 	// HelloTimeout decides when a connection without OpenSecureChannel may be
 	// reclaimed; 0 = 10 s. It should be that of the Limits.
@@ -58,13 +81,18 @@ const (
 	RefusedStopped
 	RefusedCapacity
 	RefusedRate
-	RefusedListener // the listener's own cap
+	RefusedListener   // the listener's own cap
+	RefusedOwnerLimit // the owner holds what one owner may
+	RefusedOwnerTable // no account can be kept of another owner
+	RefusedOwner      // claimed as an owner that was not provisioned
+	RefusedAddress    // the rate of one remote address
 	refusals
 )
 
 // String is a short fixed text, fit for a metric's label.
 func (r RefusalReason) String() string {
-	return [...]string{"admitted", "stopped", "capacity", "rate", "listener"}[min(r, refusals-1)]
+	return [...]string{"admitted", "stopped", "capacity", "rate", "listener",
+		"owner limit", "owner table full", "invalid owner", "address rate"}[min(r, refusals-1)]
 }
 
 // Refusal is what Admit returns for a connection that it does not take.
@@ -75,21 +103,30 @@ type Refusal struct {
 }
 
 // Gate admits physical connections, for all listeners of a server, before any
-// byte is read and before TLS. The order of its steps is the contract: stopped,
-// classify, Connection stage, Handshake stage, rate limiter, the listener's own
-// cap; the connection starts its deadline after that. A connection refused for
-// capacity may be admitted in the place of one that does nothing (reclaim.go).
+// byte is read and before TLS. The order of its steps is the contract
+// (admit.go). A connection refused for capacity may be admitted in the place of
+// one that does nothing (reclaim.go).
 //
-// Here the two stages are plain counters under one lock and every remote
-// address is the same owner.
+// Lock order: Gate.mu, then the isolation.Provider's. Classifiers, limiters and
+// hints are called without Gate.mu.
 type Gate struct {
-	max      int
-	hello    time.Duration
-	limiter  ConnectionLimiter
+	max        int
+	hello      time.Duration
+	limiter    limiter // nil = unlimited
+	perAddress *isolation.AddressLimiter
+	tokens     *isolation.TokenLimiter // nil unless the limiter is one
+	iso        *isolation.Provider
+	classifier isolation.Classifier
+	ownerless  bool // SharedOnly: no classes
+	hint       func(string, time.Time) time.Duration
+	proxies    []netip.Prefix
+	log        *slog.Logger
+
 	polite   *rate.Limiter // nil = never polite
 	admitted atomic.Uint64
 	refused  [refusals]atomic.Uint64
 	reclaims atomic.Uint64
+	politely atomic.Uint64
 
 	mu         sync.Mutex
 	stopped    bool
@@ -97,6 +134,7 @@ type Gate struct {
 	used       int           // Connection stage
 	handshakes int           // Handshake stage
 	lingering  int           // reclaimed ones whose close has not returned
+	barren     time.Time     // nothing is reclaimable before
 	phases     [phases]list
 }
 
@@ -124,9 +162,10 @@ func NewGate(o GateOptions) (*Gate, error) {
 		o.Logger.Warn("MaxConnections lowered: the process may not open more files (ulimit -n)", "wanted", o.MaxConnections, "possible", n)
 		o.MaxConnections = n
 	}
-	g := &Gate{max: o.MaxConnections, hello: o.HelloTimeout, limiter: o.Limiter}
-	if g.limiter == nil && !o.ConnectionsUnlimited {
-		g.limiter = &bucket{rate.NewLimiter(rate.Limit(o.ConnectionsPerSecond), o.ConnectionBurst)}
+	g := &Gate{max: o.MaxConnections, hello: o.HelloTimeout, perAddress: o.PerAddress, iso: o.Isolation,
+		classifier: o.Classifier, hint: o.Hint, proxies: slices.Clone(o.ProxyPeers), log: o.Logger}
+	if err := g.limit(&o); err != nil {
+		return nil, err
 	}
 	if n := o.PoliteRefusalsPerSecond; n >= 0 {
 		if n == 0 {
@@ -153,170 +192,6 @@ func connectionsWithin(limit int) int {
 	return limit / 2
 }
 
-// bucket is the plain limiter: one token per connection, never refunded.
-type bucket struct{ l *rate.Limiter }
-
-func (b *bucket) AllowConnection(netip.Addr) (bool, time.Duration) {
-	now := time.Now()
-	if b.l.AllowN(now, 1) {
-		return true, 0
-	}
-	missing := 1 - b.l.TokensAt(now)
-	return false, time.Duration(missing / float64(b.l.Limit()) * float64(time.Second))
-}
-
-// Port is a listener's share in a Gate: its own cap on connections. The zero
-// value has none.
-type Port struct {
-	Max  int // 0 = no cap of its own
-	used int // guarded by Gate.mu
-}
-
-// Admission is the lease of one admitted connection: Connection and Handshake
-// stage. Its methods are safe for concurrent use.
-type Admission struct {
-	gate   *Gate
-	port   *Port
-	victim Victim
-
-	// guarded by gate.mu
-	phase      phase
-	since      time.Time // of the phase
-	prev, next *Admission
-	handshake  bool // holds the Handshake stage
-	connection bool // holds the Connection stage
-	lingers    bool // was reclaimed, its close has not returned
-}
-
-// Admit decides about an accepted socket. A nil Admission means refused.
-func (g *Gate) Admit(remote netip.AddrPort, port *Port) (*Admission, Refusal) {
-	now := time.Now()
-	g.mu.Lock()
-	if g.stopped {
-		wait := g.retryAfter
-		g.mu.Unlock()
-		return nil, g.refuse(RefusedStopped, wait)
-	}
-	// Classification: the owner is decided here, from remote alone.
-	fits := g.fits()
-	reclaimable := fits || g.candidate(now) != nil
-	g.mu.Unlock()
-	if !reclaimable {
-		return nil, g.refuse(RefusedCapacity, time.Second)
-	}
-
-	// The limiter is asked exactly once, only when the stages can be had.
-	if g.limiter != nil {
-		if ok, wait := g.limiter.AllowConnection(remote.Addr()); !ok {
-			return nil, g.refuse(RefusedRate, wait)
-		}
-	}
-
-	var evicted *Admission
-	g.mu.Lock()
-	if g.stopped {
-		wait := g.retryAfter
-		g.mu.Unlock()
-		return nil, g.refuse(RefusedStopped, wait)
-	}
-	if port.Max > 0 && port.used >= port.Max {
-		// The cap of the listener can be met by reclaiming, too.
-		if evicted = g.candidateOf(now, port); evicted == nil {
-			g.mu.Unlock()
-			return nil, g.refuse(RefusedListener, time.Second)
-		}
-	} else if !g.fits() {
-		if evicted = g.candidate(now); evicted == nil {
-			g.mu.Unlock()
-			return nil, g.refuse(RefusedCapacity, time.Second)
-		}
-	}
-	if evicted != nil {
-		g.takeOver(evicted)
-	}
-	a := &Admission{gate: g, port: port, handshake: true, connection: true}
-	g.used++
-	g.handshakes++
-	port.used++
-	a.enter(phaseHello, now)
-	g.mu.Unlock()
-
-	if evicted != nil {
-		g.reclaims.Add(1)
-		evicted.victim.Reclaim()
-	}
-	g.admitted.Add(1)
-	return a, Refusal{}
-}
-
-func (g *Gate) fits() bool { return g.max < 0 || g.used < g.max }
-
-func (g *Gate) refuse(r RefusalReason, wait time.Duration) Refusal {
-	g.refused[r].Add(1)
-	return Refusal{Reason: r, RetryAfter: wait, Polite: g.polite != nil && g.polite.Allow()}
-}
-
-// Bind names the connection that Reclaim closes. It comes before the first
-// other method.
-func (a *Admission) Bind(v Victim) {
-	a.gate.mu.Lock()
-	defer a.gate.mu.Unlock()
-	a.victim = v
-}
-
-// Hello notes that a Hello has come.
-func (a *Admission) Hello() { a.move(phaseOpening) }
-
-// CompleteHandshake gives the Handshake stage back: the first OpenSecureChannel
-// has succeeded.
-func (a *Admission) CompleteHandshake() {
-	a.gate.mu.Lock()
-	defer a.gate.mu.Unlock()
-	a.completeHandshake()
-	a.enter(phaseIdle, time.Now())
-}
-
-func (a *Admission) completeHandshake() {
-	if a.handshake {
-		a.handshake = false
-		a.gate.handshakes--
-	}
-}
-
-// SetReclaimable says whether an established connection may be reclaimed: it
-// may while its channel carries no session.
-func (a *Admission) SetReclaimable(yes bool) {
-	if yes {
-		a.move(phaseIdle)
-	} else {
-		a.move(phaseInUse)
-	}
-}
-
-func (a *Admission) move(p phase) {
-	a.gate.mu.Lock()
-	defer a.gate.mu.Unlock()
-	a.enter(p, time.Now())
-}
-
-// Release gives everything back, once, when the physical close has returned.
-func (a *Admission) Release() {
-	g := a.gate
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	a.completeHandshake()
-	if a.connection {
-		a.connection = false
-		g.used--
-		a.port.used--
-	}
-	if a.lingers {
-		a.lingers = false
-		g.lingering--
-	}
-	a.enter(phaseGone, time.Time{})
-}
-
 // Stop refuses every connection from now on; peers are told to come back after
 // retryAfter (0 = not told).
 func (g *Gate) Stop(retryAfter time.Duration) {
@@ -329,6 +204,7 @@ func (g *Gate) Stop(retryAfter time.Duration) {
 type Usage struct {
 	Connections, Handshakes, MaxConnections int
 	Admitted, Reclaimed                     uint64
+	Polite                                  uint64 // refused peers that were told
 	Refused                                 map[RefusalReason]uint64
 }
 
@@ -337,7 +213,7 @@ func (g *Gate) Usage() Usage {
 	g.mu.Lock()
 	u := Usage{Connections: g.used, Handshakes: g.handshakes, MaxConnections: g.max}
 	g.mu.Unlock()
-	u.Admitted, u.Reclaimed = g.admitted.Load(), g.reclaims.Load()
+	u.Admitted, u.Reclaimed, u.Polite = g.admitted.Load(), g.reclaims.Load(), g.politely.Load()
 	u.Refused = make(map[RefusalReason]uint64)
 	for r := range g.refused {
 		if n := g.refused[r].Load(); n > 0 {

@@ -10,7 +10,10 @@ import (
 	"time"
 )
 
-var peer = netip.MustParseAddrPort("10.0.0.9:1234")
+var (
+	peer = netip.MustParseAddrPort("10.0.0.9:1234")
+	here = netip.MustParseAddrPort("10.0.0.1:4840")
+)
 
 type victim struct {
 	busy      bool
@@ -22,7 +25,7 @@ func (v *victim) Reclaim()   { v.reclaimed++ }
 
 func admit(t *testing.T, g *Gate) (*Admission, *victim) {
 	t.Helper()
-	a, r := g.Admit(peer, &Port{})
+	a, r := g.Admit(peer, here, &Port{})
 	if a == nil {
 		t.Fatal("refused:", r.Reason)
 	}
@@ -50,12 +53,12 @@ func TestGateOrder(t *testing.T) {
 		g, _ := NewGate(GateOptions{MaxConnections: 2, Limiter: l})
 		a, _ := admit(t, g)
 		b, _ := admit(t, g)
-		if _, r := g.Admit(peer, &Port{}); r.Reason != RefusedCapacity || l.n != 2 {
+		if _, r := g.Admit(peer, here, &Port{}); r.Reason != RefusedCapacity || l.n != 2 {
 			t.Fatal("full, nothing to reclaim:", r.Reason, "asked", l.n)
 		}
 		time.Sleep(time.Second)
 		l.no = true
-		if _, r := g.Admit(peer, &Port{}); r.Reason != RefusedRate || l.n != 3 || r.RetryAfter != time.Minute {
+		if _, r := g.Admit(peer, here, &Port{}); r.Reason != RefusedRate || l.n != 3 || r.RetryAfter != time.Minute {
 			t.Fatal("reclaimable, but over the rate:", r, "asked", l.n)
 		}
 		if u := g.Usage(); u.Reclaimed != 0 || u.Connections != 2 {
@@ -67,7 +70,7 @@ func TestGateOrder(t *testing.T) {
 			t.Fatal("asked", l.n)
 		}
 		g.Stop(3 * time.Second)
-		if _, r := g.Admit(peer, &Port{}); r.Reason != RefusedStopped || r.RetryAfter != 3*time.Second || l.n != 4 {
+		if _, r := g.Admit(peer, here, &Port{}); r.Reason != RefusedStopped || r.RetryAfter != 3*time.Second || l.n != 4 {
 			t.Fatal(r, l.n)
 		}
 		for _, a := range []*Admission{a, b, c} {
@@ -124,7 +127,7 @@ func TestGateReclaimOrder(t *testing.T) {
 			want.a.SetReclaimable(true)
 		}
 		// All that are left are in use, busy, or younger than a second.
-		if _, r := g.Admit(peer, &Port{}); r.Reason != RefusedCapacity {
+		if _, r := g.Admit(peer, here, &Port{}); r.Reason != RefusedCapacity {
 			t.Fatal(r.Reason)
 		}
 		if inUse.v.reclaimed+busy.v.reclaimed != 0 {
@@ -142,16 +145,16 @@ func TestGateReclaimOrder(t *testing.T) {
 func TestGateListenerCap(t *testing.T) {
 	g, _ := NewGate(GateOptions{})
 	p := &Port{Max: 1}
-	a, _ := g.Admit(peer, p)
+	a, _ := g.Admit(peer, here, p)
 	a.Bind(&victim{})
-	if _, r := g.Admit(peer, p); r.Reason != RefusedListener {
+	if _, r := g.Admit(peer, here, p); r.Reason != RefusedListener {
 		t.Fatal(r.Reason)
 	}
-	if b, _ := g.Admit(peer, &Port{Max: 1}); b == nil {
+	if b, _ := g.Admit(peer, here, &Port{Max: 1}); b == nil {
 		t.Fatal("another listener's cap")
 	}
 	a.Release()
-	if b, _ := g.Admit(peer, p); b == nil {
+	if b, _ := g.Admit(peer, here, p); b == nil {
 		t.Fatal("place not given back")
 	}
 }
@@ -164,7 +167,7 @@ func TestGateRacingAndRate(t *testing.T) {
 		var wg sync.WaitGroup
 		for range 40 {
 			wg.Go(func() {
-				if a, _ := g.Admit(peer, &Port{}); a != nil {
+				if a, _ := g.Admit(peer, here, &Port{}); a != nil {
 					n.Add(1)
 				}
 			})
@@ -177,7 +180,7 @@ func TestGateRacingAndRate(t *testing.T) {
 		for range 4 {
 			admit(t, g)
 		}
-		_, r := g.Admit(peer, &Port{})
+		_, r := g.Admit(peer, here, &Port{})
 		if r.Reason != RefusedRate || r.RetryAfter != 500*time.Millisecond || !r.Polite {
 			t.Fatalf("%+v", r)
 		}

@@ -1,6 +1,10 @@
 package transport
 
-import "time"
+import (
+	"time"
+
+	"github.com/breakwater-ua/breakwater/isolation"
+)
 
 // Victim is a connection as the Gate sees it.
 type Victim interface {
@@ -65,38 +69,67 @@ func (a *Admission) enter(p phase, now time.Time) {
 	l.last = a
 }
 
-// candidate is the connection to be closed for a newcomer, or nil: the oldest
-// without Hello for a second; else the oldest without OpenSecureChannel for
-// HelloTimeout; else the oldest channel that has had no session for a second
-// and is not busy. The Gate's lock is held.
-func (g *Gate) candidate(now time.Time) *Admission { return g.candidateOf(now, nil) }
+// A scan that looked at this many connections in vain is not repeated for a
+// moment, or a storm against a full server would cost it the time it has left.
+const (
+	longScan   = 256
+	scanPause  = 10 * time.Millisecond
+	handshakes = phaseOpening // the last phase that holds the Handshake stage
+)
 
-func (g *Gate) candidateOf(now time.Time, port *Port) *Admission {
-	if g.lingering >= maxLingering {
+// candidate is the connection to be closed for the newcomer a, or nil: the
+// oldest without Hello for a second; else the oldest without OpenSecureChannel
+// for HelloTimeout; else the oldest channel that has had no session for a second
+// and is not busy. Whose end would make no room is left alone: in another
+// listener when the cap is the listener's, past the handshake when that stage is
+// full, and those in a floor that the newcomer may not use. The Gate's lock is
+// held.
+func (g *Gate) candidate(now time.Time, a *Admission, full isolation.Stage, ofPort bool) *Admission {
+	if g.lingering >= maxLingering || now.Before(g.barren) {
 		return nil
 	}
+	seen := 0
 	for _, c := range [...]struct {
 		p    phase
 		age  time.Duration
 		busy bool // ask
 	}{{phaseHello, minIdle, false}, {phaseOpening, g.hello, true}, {phaseIdle, minIdle, true}} {
-		for a := g.phases[c.p].first; a != nil && now.Sub(a.since) >= c.age; a = a.next {
-			if port != nil && a.port != port || a.victim == nil || c.busy && a.victim.Busy() {
+		if full == isolation.Handshake && c.p > handshakes {
+			break
+		}
+		for v := g.phases[c.p].first; v != nil && now.Sub(v.since) >= c.age; v = v.next {
+			seen++
+			if v == a || ofPort && v.port != a.port || v.victim == nil || !v.makesRoom(a, full) || c.busy && v.victim.Busy() {
 				continue
 			}
-			return a
+			return v
 		}
 	}
+	if seen >= longScan {
+		g.barren = now.Add(scanPause)
+	}
 	return nil
+}
+
+// makesRoom reports whether a could use what v holds of a stage: what is shared
+// is everybody's, what came out of a floor is of use to the same kind only.
+func (v *Admission) makesRoom(a *Admission, s isolation.Stage) bool {
+	if v.gate.iso == nil || a.staged() { // only the listener's cap is in the way
+		return true
+	}
+	l := &v.connectionLease
+	if s == isolation.Handshake {
+		l = &v.handshakeLease
+	}
+	return l.Reserved(s) == 0 ||
+		v.claim.Class == a.claim.Class && (a.claim.Class != isolation.Trusted || v.claim.Key == a.claim.Key)
 }
 
 // takeOver frees the lease of a connection that is about to be reclaimed. The
 // Gate's lock is held.
 func (g *Gate) takeOver(a *Admission) {
-	a.completeHandshake()
-	a.connection = false
-	g.used--
-	a.port.used--
+	a.giveStages()
+	a.leavePort()
 	a.lingers = true
 	g.lingering++
 	a.enter(phaseGone, time.Time{})

@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"io"
+	"log/slog"
 	"net"
 	"os"
 	"runtime"
@@ -238,18 +239,20 @@ func TestHostileI7X37X27SilentSockets(t *testing.T) {
 
 // I8, X37: a reset before Hello ends that connection only.
 func TestHostileI8X37ResetBeforeHello(t *testing.T) {
-	s := start(t, false, Options{})
-	for range 20 {
-		c := s.dial(t).(*net.TCPConn)
-		_ = c.SetLinger(0)
-		_ = c.Close()
-	}
-	c, _ := connect(t, s)
-	send1(t, c, frame("MSGF", 50))
-	readFrame(t, c)
-	m := start(t, true, Options{})
-	m.dial(t).(*memnet.Conn).Reset()
-	connect(t, m)
+	bothPaths(t, Options{}, func(t *testing.T, s *server) {
+		for range 20 {
+			switch c := s.dial(t).(type) {
+			case *net.TCPConn:
+				_ = c.SetLinger(0)
+				_ = c.Close()
+			case *memnet.Conn:
+				c.Reset()
+			}
+		}
+		c, _ := connect(t, s)
+		send1(t, c, frame("MSGF", 50))
+		readFrame(t, c)
+	})
 }
 
 // flaky fails every other Accept.
@@ -274,7 +277,7 @@ func TestAcceptSurvivesErrors(t *testing.T) {
 			mem := memnet.Listen("")
 			s := &server{mem: mem, sinks: make(chan *echo, 10), closed: make(chan transport.CloseReason, 10)}
 			var err error
-			s.Listener, err = New(&flaky{Listener: mem, err: errno}, Options{NewSink: func(c transport.Conn) transport.Sink {
+			s.Listener, err = New(&flaky{Listener: mem, err: errno}, Options{Logger: slog.New(slog.DiscardHandler), NewSink: func(c transport.Conn) transport.Sink {
 				e := &echo{conn: c, closed: make(chan transport.CloseReason, 2)}
 				s.sinks <- e
 				return e

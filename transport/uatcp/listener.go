@@ -207,14 +207,15 @@ func (l *Listener) accept(ctx context.Context) error {
 func (l *Listener) admit(nc net.Conn) {
 	now := time.Now()
 	remote := addrPort(nc.RemoteAddr())
-	a, refusal := l.gate.Admit(remote, &l.port)
+	local := addrPort(nc.LocalAddr())
+	a, refusal := l.gate.Admit(remote, local, &l.port)
 	if a == nil {
 		l.log.Debug("connection refused", "remote", remote, "reason", refusal.Reason)
 		l.refuse(nc, refusal)
 		return
 	}
 	c := &conn{
-		listener: l, nc: nc, admission: a, remote: remote, local: addrPort(nc.LocalAddr()),
+		listener: l, nc: nc, admission: a, remote: remote, local: local,
 		done: make(chan struct{}), resume: make(chan struct{}, 1),
 	}
 	c.stage.Expired = c.stageExpired
