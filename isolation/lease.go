@@ -81,3 +81,14 @@ func (l *Lease) Shrink(s Stage) {
 		return
 	}
 }
+
+// Reserved returns how much of what the lease holds of a stage came out of a
+// floor; only owners of that floor could use it if it were returned.
+func (l *Lease) Reserved(s Stage) int64 {
+	for _, p := range l.parts[:l.n] {
+		if p.lane == uint8(s) {
+			return p.reserved
+		}
+	}
+	return 0
+}

@@ -36,19 +36,16 @@ type Port struct {
 // address is a balancer's: the transport reads the header and calls Carried.
 func (g *Gate) Admit(remote, local netip.AddrPort, port *Port) (*Admission, Refusal) {
 	now := time.Now()
+	a := &Admission{gate: g, port: port, remote: remote.Addr(), local: local, proxy: g.proxied(remote.Addr())}
 	if wait, stopped := g.isStopped(); stopped {
-		return nil, g.refuse(port, RefusedStopped, isolation.OwnerClaim{}, wait, now)
-	}
-	a := &Admission{gate: g, port: port, remote: remote.Addr(), local: local}
-	if g.proxied(remote.Addr()) {
-		a.proxy = true
+		return nil, a.refuse(RefusedStopped, wait, now)
 	}
 	if r := a.classify(remote, local); r != RefusedNone {
-		return nil, g.refuse(port, r, a.claim, 0, now)
+		return nil, a.refuse(r, 0, now)
 	}
 	r, wait := g.enter(a, now, !a.proxy)
 	if r != RefusedNone {
-		return nil, g.refuse(port, r, a.claim, wait, now)
+		return nil, a.refuse(r, wait, now)
 	}
 	if !a.proxy {
 		g.admitted.Add(1)
@@ -67,7 +64,7 @@ func (g *Gate) Admit(remote, local netip.AddrPort, port *Port) (*Admission, Refu
 func (a *Admission) Carried(remote netip.AddrPort) Refusal {
 	g, now := a.gate, time.Now()
 	if wait, stopped := g.isStopped(); stopped {
-		return g.refuse(a.port, RefusedStopped, a.claim, wait, now)
+		return a.refuse(RefusedStopped, wait, now)
 	}
 	if remote.IsValid() {
 		path := a.claim
@@ -78,12 +75,12 @@ func (a *Admission) Carried(remote netip.AddrPort) Refusal {
 			r = a.belong(isolation.OwnerClaim{Key: isolation.AddressKey(a.remote)}, false)
 		}
 		if r != RefusedNone {
-			return g.refuse(a.port, r, a.claim, 0, now)
+			return a.refuse(r, 0, now)
 		}
 	}
 	r, wait := g.enter(a, now, true)
 	if r != RefusedNone {
-		return g.refuse(a.port, r, a.claim, wait, now)
+		return a.refuse(r, wait, now)
 	}
 	g.admitted.Add(1)
 	return Refusal{}
@@ -120,7 +117,7 @@ func (g *Gate) enter(a *Admission, now time.Time, ask bool) (RefusalReason, time
 		defer g.mu.Unlock()
 		return RefusedStopped, g.retryAfter
 	}
-	again := a.port.used > 0 && a.phase != phaseGone // a carried address: it has its place at the port
+	again := a.placed // a carried address: it has its place at the port
 	a.giveStages()
 	r, full := a.stages()
 	if r != RefusedNone && r != RefusedCapacity {
@@ -207,13 +204,16 @@ func (g *Gate) settle(a *Admission, now time.Time, again bool, evicted **Admissi
 
 // allow is step 5.
 func (g *Gate) allow(a *Admission, now time.Time) (RefusalReason, time.Duration) {
-	if g.perAddress != nil {
-		if ok, wait := g.perAddress.Allow(now, a.remote); !ok {
+	g.mu.Lock()
+	perAddress, limiter := g.perAddress, g.limiter
+	g.mu.Unlock()
+	if perAddress != nil {
+		if ok, wait := perAddress.Allow(now, a.remote); !ok {
 			return RefusedAddress, wait
 		}
 	}
-	if g.limiter != nil {
-		if ok, wait := g.limiter.allow(now, a.remote, a.claim); !ok {
+	if limiter != nil {
+		if ok, wait := limiter.allow(now, a.remote, a.claim); !ok {
 			return RefusedRate, wait
 		}
 	}
@@ -234,18 +234,34 @@ func (g *Gate) isStopped() (retryAfter time.Duration, stopped bool) {
 
 // refuse counts a refusal and finds out what the peer may be told. A place in
 // the line is only taken for a peer that will hear of it.
-func (g *Gate) refuse(p *Port, r RefusalReason, owner isolation.OwnerClaim, wait time.Duration, now time.Time) Refusal {
+func (a *Admission) refuse(r RefusalReason, wait time.Duration, now time.Time) Refusal {
+	g := a.gate
 	g.refused[r].Add(1)
 	f := Refusal{Reason: r, RetryAfter: wait}
-	if p.Silent || g.polite == nil || !g.polite.AllowN(now, 1) {
+	g.mu.Lock()
+	polite := g.polite
+	if a.placed { // its socket lingers, past its lease
+		if g.lingering >= maxLingering {
+			polite = nil
+		} else if polite != nil && !a.lingers {
+			a.lingers = true
+			g.lingering++
+		}
+	}
+	g.mu.Unlock()
+	if a.port.Silent || polite == nil || !polite.AllowN(now, 1) {
 		return f
 	}
 	f.Polite = true
 	g.politely.Add(1)
 	switch {
-	case r == RefusedStopped:
+	case r == RefusedStopped && (wait > 0 || g.hint == nil):
 	case g.hint != nil:
-		f.RetryAfter = max(wait, g.hint(owner.Key, now))
+		key := a.claim.Key
+		if key == "" { // stopped, not even classified
+			key = isolation.AddressKey(a.remote)
+		}
+		f.RetryAfter = max(wait, g.hint(key, now))
 	case wait == 0:
 		f.RetryAfter = time.Second
 	}

@@ -110,11 +110,6 @@ type Refusal struct {
 // Lock order: Gate.mu, then the isolation.Provider's. Classifiers, limiters and
 // hints are called without Gate.mu.
 type Gate struct {
-	max        int
-	hello      time.Duration
-	limiter    limiter // nil = unlimited
-	perAddress *isolation.AddressLimiter
-	tokens     *isolation.TokenLimiter // nil unless the limiter is one
 	iso        *isolation.Provider
 	classifier isolation.Classifier
 	ownerless  bool // SharedOnly: no classes
@@ -122,13 +117,19 @@ type Gate struct {
 	proxies    []netip.Prefix
 	log        *slog.Logger
 
-	polite   *rate.Limiter // nil = never polite
 	admitted atomic.Uint64
 	refused  [refusals]atomic.Uint64
 	reclaims atomic.Uint64
 	politely atomic.Uint64
 
 	mu         sync.Mutex
+	options    GateOptions // in force
+	max        int         // connections; < 0 = no bound
+	hello      time.Duration
+	limiter    limiter                 // nil = unlimited
+	tokens     *isolation.TokenLimiter // nil unless the limiter is one
+	perAddress *isolation.AddressLimiter
+	polite     *rate.Limiter // nil = never polite
 	stopped    bool
 	retryAfter time.Duration // told while stopped
 	used       int           // Connection stage
@@ -140,6 +141,22 @@ type Gate struct {
 
 // NewGate returns a Gate, or an error that names the bad option.
 func NewGate(o GateOptions) (*Gate, error) {
+	g := &Gate{iso: o.Isolation, classifier: o.Classifier, hint: o.Hint, proxies: slices.Clone(o.ProxyPeers), log: o.Logger}
+	if g.log == nil {
+		g.log = slog.Default()
+	}
+	if err := g.Apply(o); err != nil {
+		return nil, err
+	}
+	return g, nil
+}
+
+// Apply puts other limits in force while the Gate works: MaxConnections, the
+// rates and their limiters, PoliteRefusalsPerSecond and HelloTimeout. The other
+// options stay as they are. A limiter whose values change starts full;
+// connections over a lowered maximum stay. On an error nothing changes.
+func (g *Gate) Apply(o GateOptions) error {
+	o.Isolation, o.Logger = g.iso, g.log
 	if o.ConnectionsPerSecond <= 0 {
 		o.ConnectionsPerSecond = 500
 	}
@@ -150,30 +167,32 @@ func NewGate(o GateOptions) (*Gate, error) {
 		o.MaxConnections = 2010
 	}
 	if o.HelloTimeout < 0 {
-		return nil, fmt.Errorf("transport: GateOptions.HelloTimeout is %v, need 0 or more", o.HelloTimeout)
+		return fmt.Errorf("transport: GateOptions.HelloTimeout is %v, need 0 or more", o.HelloTimeout)
 	}
 	if o.HelloTimeout == 0 {
 		o.HelloTimeout = 10 * time.Second
-	}
-	if o.Logger == nil {
-		o.Logger = slog.Default()
 	}
 	if n := connectionsWithin(descriptorLimit()); n > 0 && o.MaxConnections > n {
 		o.Logger.Warn("MaxConnections lowered: the process may not open more files (ulimit -n)", "wanted", o.MaxConnections, "possible", n)
 		o.MaxConnections = n
 	}
-	g := &Gate{max: o.MaxConnections, hello: o.HelloTimeout, perAddress: o.PerAddress, iso: o.Isolation,
-		classifier: o.Classifier, hint: o.Hint, proxies: slices.Clone(o.ProxyPeers), log: o.Logger}
+	if o.PoliteRefusalsPerSecond == 0 {
+		o.PoliteRefusalsPerSecond = 2000
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
 	if err := g.limit(&o); err != nil {
-		return nil, err
+		return err
 	}
-	if n := o.PoliteRefusalsPerSecond; n >= 0 {
-		if n == 0 {
-			n = 2000
+	g.max, g.hello, g.perAddress = o.MaxConnections, o.HelloTimeout, o.PerAddress
+	if n := o.PoliteRefusalsPerSecond; g.polite == nil || n != g.options.PoliteRefusalsPerSecond {
+		g.polite = nil
+		if n > 0 {
+			g.polite = rate.NewLimiter(rate.Limit(n), n)
 		}
-		g.polite = rate.NewLimiter(rate.Limit(n), n)
 	}
-	return g, nil
+	g.options = o
+	return nil
 }
 
 // descriptorReserve is kept free for logs, certificates, the admin interface and

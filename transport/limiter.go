@@ -14,17 +14,22 @@ type limiter interface {
 	allow(now time.Time, remote netip.Addr, owner isolation.OwnerClaim) (ok bool, wait time.Duration)
 }
 
-// limit chooses the limiter.
+// limit chooses the limiter; g.mu is held. One whose values stay is kept.
 func (g *Gate) limit(o *GateOptions) error {
 	mode := isolation.SharedOnly
 	if o.Isolation != nil {
 		mode = o.Isolation.Plan().Mode
 	}
 	g.ownerless = mode == isolation.SharedOnly
+	if was := &g.options; g.limiter != nil && o.Limiter == nil && was.Limiter == nil && !o.ConnectionsUnlimited &&
+		was.ConnectionsPerSecond == o.ConnectionsPerSecond && was.ConnectionBurst == o.ConnectionBurst {
+		return nil
+	}
 	switch {
 	case o.Limiter != nil:
-		g.limiter = host{o.Limiter}
+		g.tokens, g.limiter = nil, host{o.Limiter}
 	case o.ConnectionsUnlimited:
+		g.tokens, g.limiter = nil, nil
 	case mode == isolation.Balanced || mode == isolation.TrustedReservations:
 		var trusted []string
 		for _, t := range o.Isolation.Plan().Trusted {
@@ -36,14 +41,18 @@ func (g *Gate) limit(o *GateOptions) error {
 		}
 		g.tokens, g.limiter = l, reserved{l}
 	default:
-		g.limiter = &bucket{rate.NewLimiter(rate.Limit(o.ConnectionsPerSecond), o.ConnectionBurst)}
+		g.tokens, g.limiter = nil, &bucket{rate.NewLimiter(rate.Limit(o.ConnectionsPerSecond), o.ConnectionBurst)}
 	}
 	return nil
 }
 
 // Tokens is what the reserved-token limiter has left, for metrics; nil when
 // another limiter, or none, is in use.
-func (g *Gate) Tokens() *isolation.TokenLimiter { return g.tokens }
+func (g *Gate) Tokens() *isolation.TokenLimiter {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.tokens
+}
 
 // bucket is the plain limiter of SharedOnly and FairShare.
 type bucket struct{ l *rate.Limiter }
