@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"reflect"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -269,6 +270,23 @@ func TestCallbackPanics(t *testing.T) {
 		}
 		if !testLog.contains("a secret of the host") {
 			t.Error("the panic is not in the log")
+		}
+	})
+}
+
+// What a Write stores does not alias the connection's read buffer (which the
+// bufdebug run poisons).
+func TestWrittenValuesAreCopies(t *testing.T) {
+	inBubble(t, stack.Options{}, func(s *site) {
+		v := s.srv.AddressSpace().Namespace("urn:plant").Variable("text", "", addressspace.Writable())
+		p := s.connect().login()
+		p.must(&ua.WriteRequest{RequestHeader: p.header(), NodesToWrite: []*ua.WriteValue{{NodeID: v.Node().ID().UA(), AttributeID: ua.AttributeIDValue,
+			Value: &ua.DataValue{EncodingMask: ua.DataValueValue, Value: ua.MustVariant("what was written")}}}})
+		for range 10 {
+			p.must(&ua.RegisterNodesRequest{RequestHeader: p.header(), NodesToRegister: []*ua.NodeID{ua.NewStringNodeID(1, strings.Repeat("x", 500))}})
+		}
+		if got := p.read(v.Node().ID().UA()); got != "what was written" {
+			t.Errorf("%q", got)
 		}
 	})
 }

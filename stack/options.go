@@ -5,9 +5,11 @@ import (
 	"time"
 
 	"github.com/breakwater-ua/breakwater/budget"
+	"github.com/breakwater-ua/breakwater/isolation"
 	"github.com/breakwater-ua/breakwater/security"
 	"github.com/breakwater-ua/breakwater/service"
 	"github.com/breakwater-ua/breakwater/session"
+	"github.com/breakwater-ua/breakwater/transport"
 	"github.com/gopcua/opcua/ua"
 )
 
@@ -47,8 +49,24 @@ type Options struct {
 	Limits     Limits
 	RateLimits RateLimits
 	Budget     Budget
-	// Admission is asked for every request before its body is decoded. nil: the
-	// bounds of Limits.MaxExecutingRequests and MaxQueuedRequests.
+	// Retry clamps the hints that refused clients get.
+	Retry Retry
+
+	// Isolation divides the server between the owners of connections and
+	// requests. Zero: Balanced, with floors for start-up work, sessions that
+	// come back and requests that free resources. Server.Plan shows the result.
+	Isolation isolation.Options
+	// Classifier names owners. nil: a request belongs to its user, else to the
+	// client's certificate, else to the remote address.
+	Classifier isolation.Classifier
+	// ConnectionLimiter decides about new connections instead of the limiter
+	// that RateLimits describes; it is used as it is. nil: that one.
+	ConnectionLimiter transport.ConnectionLimiter
+	// RequestCost is what a request is charged in bytes while the server holds
+	// it. Zero: CostMessage.
+	RequestCost RequestCost
+	// Admission is asked for every request before its body is decoded, and
+	// before isolation is. nil: nothing else is asked.
 	Admission Admission
 
 	// NodeSets are NodeSet2 XML documents to import, in any order. Empty: none.
@@ -120,8 +138,17 @@ type Limits struct {
 	ReceiveBufferSize int // bytes of a chunk, 8,192 to 147,456; default 65,535
 	SendBufferSize    int // likewise
 
-	MaxExecutingRequests        int // requests that run on their own goroutines; default 100
-	MaxQueuedRequests           int // … that wait for that; default 200
+	// MaxExecutingRequests bounds the requests that run on goroutines of their
+	// own, because they may block. Default and least 100; Isolation.Stages may
+	// lower it.
+	MaxExecutingRequests int
+	// MaxQueuedRequests bounds the requests that wait to run. Default 200, least
+	// 100; Isolation.Stages may lower it.
+	MaxQueuedRequests int
+	// RunSlots bounds the requests that run at once on the goroutine of their
+	// connection; what comes then waits in the fair queue. 0: twice the number
+	// of cores; negative: no bound.
+	RunSlots                    int
 	MaxPublishRequests          int // parked Publish requests per session; default 20
 	MaxParkedRequests           int // parked Publish requests of the server; 0: max(MaxQueuedRequests, MaxSessions × MaxPublishRequests)
 	MaxOutstandingPerConnection int // requests of one connection that are not answered, Publish apart; default 64
@@ -161,16 +188,45 @@ type RateLimits struct {
 	ConnectionsPerSecond, ConnectionBurst int
 	// ConnectionsUnlimited switches the connection limiter off.
 	ConnectionsUnlimited bool
+	// ConnectionsPerSecondPerAddress admits connections of one remote address
+	// (an IPv6 address counts by its /64). 0: no such limit; negative is an error.
+	ConnectionsPerSecondPerAddress int
+	// PoliteRefusalsPerSecond bounds the refused connections that are told why
+	// and when to come back; above it they are closed without a word. 0: 2,000;
+	// negative: never.
+	PoliteRefusalsPerSecond int
 	// MaxConcurrentSessionEstablishment bounds the CreateSession and
 	// ActivateSession calls in flight; more are refused with BadServerTooBusy.
 	// 0 or negative: max(8 × CPUs, 128).
 	MaxConcurrentSessionEstablishment int
+	// SessionEstablishmentQueueLimit is how many more may wait, oldest first,
+	// before any of them is refused. 0 or negative: none.
+	SessionEstablishmentQueueLimit int
 	// EstablishmentUnlimited switches that limiter off.
 	EstablishmentUnlimited bool
 	// ListenBacklog is the length of the queue of connections the operating
 	// system keeps for us. 0 or negative: 512.
 	ListenBacklog int
 }
+
+// Retry clamps the time after which a refused client is told to come back.
+type Retry struct {
+	// Min and Max; 0: 50 ms and 30 s. Negative values, and a Max below Min, are
+	// errors.
+	Min, Max time.Duration
+}
+
+// RequestCost says what a request is charged at the stage RequestQueueBytes
+// while it waits, runs or is parked.
+type RequestCost uint8
+
+// The costs.
+const (
+	// CostMessage charges Limits.MaxMessageSize, the most a request can hold.
+	CostMessage RequestCost = iota
+	// CostEncoded charges min(MaxMessageSize, 4 × encoded size + 4096).
+	CostEncoded
+)
 
 // Budget bounds the memory of partly received messages, over all connections.
 type Budget struct {

@@ -15,7 +15,9 @@ import (
 	"time"
 
 	"github.com/breakwater-ua/breakwater/addressspace"
+	"github.com/breakwater-ua/breakwater/admission/retry"
 	"github.com/breakwater-ua/breakwater/budget"
+	"github.com/breakwater-ua/breakwater/isolation"
 	"github.com/breakwater-ua/breakwater/security"
 	"github.com/breakwater-ua/breakwater/security/pki"
 	"github.com/breakwater-ua/breakwater/service"
@@ -44,8 +46,13 @@ type Server struct {
 	set      *service.Set
 	announce *announcer
 	dispatch *dispatcher
-	slots    *slots
 	started  time.Time
+
+	provider   *isolation.Provider
+	planner    *retry.Planner
+	tokens     *isolation.TokenLimiter   // nil: see connectionTokens
+	perAddress *isolation.AddressLimiter // nil: no limit
+	establish  *establishment
 
 	state      atomic.Int32 // ua.ServerState
 	shutdownAt atomic.Int64 // Unix nanoseconds; 0 = none announced
@@ -95,6 +102,9 @@ func (s *Server) compose() error {
 		if s.budget, err = budget.NewWithThreshold(o.Budget.MaxBytes, o.Budget.SessionlessBytes); err != nil {
 			return &OptionError{Field: "Budget", Reason: err.Error()}
 		}
+	}
+	if err := s.divide(); err != nil {
+		return err
 	}
 	if err := s.openUsers(); err != nil {
 		return err

@@ -4,11 +4,13 @@ import (
 	"fmt"
 	"log/slog"
 	"net/url"
+	"runtime"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
 
+	"github.com/breakwater-ua/breakwater/admission/retry"
 	"github.com/breakwater-ua/breakwater/budget"
 	"github.com/breakwater-ua/breakwater/security"
 	"github.com/breakwater-ua/breakwater/transport"
@@ -72,6 +74,16 @@ func (o Options) Validate() error {
 			return bad(f.field, "is %v, above the maximum of %v", f.min, f.max)
 		}
 	}
+	switch r := o.Retry; {
+	case r.Min < 0 || r.Max < 0:
+		return bad("Retry", "is negative")
+	case r.Max > 0 && r.Max < r.Min:
+		return bad("Retry.Max", "is %v, below the minimum of %v", r.Max, r.Min)
+	case o.RateLimits.ConnectionsPerSecondPerAddress < 0:
+		return bad("RateLimits.ConnectionsPerSecondPerAddress", "is negative; 0 switches it off")
+	case o.RequestCost > CostEncoded:
+		return bad("RequestCost", "is none of the costs")
+	}
 	b := o.Budget
 	switch {
 	case b.Shared != nil && (b.MaxBytes != 0 || b.SessionlessBytes != 0):
@@ -81,7 +93,12 @@ func (o Options) Validate() error {
 	case b.SessionlessBytes > b.MaxBytes && b.MaxBytes != 0:
 		return bad("Budget.SessionlessBytes", "is %d, above MaxBytes %d", b.SessionlessBytes, b.MaxBytes)
 	}
-	return nil
+	plan, err := o.plan()
+	if err != nil {
+		return err
+	}
+	_, err = o.connectionTokens(plan)
+	return err
 }
 
 // resolved returns a copy with the defaults filled in.
@@ -106,6 +123,21 @@ func (o Options) resolved() Options {
 		s.Modes = []ua.MessageSecurityMode{ua.MessageSecurityModeSign, ua.MessageSecurityModeSignAndEncrypt}
 	}
 	o.Limits = o.Limits.resolved()
+	r := &o.RateLimits
+	r.ConnectionsPerSecond = or(r.ConnectionsPerSecond, 500)
+	r.ConnectionBurst = or(r.ConnectionBurst, 1000)
+	r.MaxConcurrentSessionEstablishment = or(r.MaxConcurrentSessionEstablishment, max(8*runtime.NumCPU(), 128))
+	r.SessionEstablishmentQueueLimit = max(r.SessionEstablishmentQueueLimit, 0)
+	r.ListenBacklog = or(r.ListenBacklog, 512)
+	if o.Isolation.HandshakeTimeout == 0 {
+		o.Isolation.HandshakeTimeout = o.Limits.HandshakeTimeout
+	}
+	if o.Retry.Min == 0 {
+		o.Retry.Min = retry.DefaultMin
+	}
+	if o.Retry.Max == 0 {
+		o.Retry.Max = max(retry.DefaultMax, o.Retry.Min)
+	}
 	if b := &o.Budget; b.Shared == nil {
 		if b.MaxBytes == 0 {
 			b.MaxBytes = budget.DefaultMaxBytes(int64(o.Limits.MaxMessageSize))
@@ -130,6 +162,9 @@ func (l Limits) resolved() Limits {
 	l.MaxChannels = or(l.MaxChannels, 2*l.MaxSessions+10)
 	l.MaxExecutingRequests = or(l.MaxExecutingRequests, 100)
 	l.MaxQueuedRequests = or(l.MaxQueuedRequests, 200)
+	if l.RunSlots == 0 {
+		l.RunSlots = defaultRunSlots()
+	}
 	l.MaxPublishRequests = or(l.MaxPublishRequests, 20)
 	l.MaxParkedRequests = or(l.MaxParkedRequests, max(l.MaxQueuedRequests, l.MaxSessions*l.MaxPublishRequests))
 	l.MinSessionTimeout = or(l.MinSessionTimeout, 10*time.Second)
