@@ -2,6 +2,7 @@ package conformance
 
 import (
 	"maps"
+	"math"
 	"reflect"
 	"slices"
 	"time"
@@ -36,7 +37,7 @@ var writeCases = []Case{
 		for name, values := range map[string][]any{
 			"SByte": {int8(-128), int8(127)}, "Byte": {byte(0), byte(255)}, "Int16": {int16(-32768), int16(32767)}, "UInt16": {uint16(65535)},
 			"Int32": {int32(-2147483648), int32(2147483647)}, "UInt32": {uint32(4294967295)}, "Int64": {int64(-9223372036854775808), int64(9223372036854775807)},
-			"UInt64": {uint64(18446744073709551615)}, "Double": {1.7976931348623157e308, 5e-324, -0.0}, "Float": {float32(3.4028235e38)},
+			"UInt64": {uint64(18446744073709551615)}, "Double": {1.7976931348623157e308, 5e-324, math.Copysign(0, -1)}, "Float": {float32(3.4028235e38)},
 			"String": {"", "Grüße, 世界 \U0001F30A", "a\x00b"}, "ByteString": {[]byte{}, []byte{0, 255}},
 		} {
 			if t.Target.Nodes.Scalars[name] == "" {
