@@ -96,17 +96,19 @@ func (a *Admission) belong(c isolation.OwnerClaim, claimed bool) RefusalReason {
 	if g.ownerless {
 		c.Class = isolation.Established // SharedOnly has no classes, and keeps nothing for one
 	}
-	a.claim, a.claimed = c, claimed
-	if g.iso == nil {
-		return RefusedNone
+	var o *isolation.Owner
+	r := RefusedNone
+	if g.iso != nil {
+		var err error
+		if o, err = g.iso.Issue(c.Key, c.Class); err != nil {
+			g.log.Warn("classifier claimed a connection for an owner that cannot be", "error", err)
+			r = RefusedOwner
+		}
 	}
-	o, err := g.iso.Issue(c.Key, c.Class)
-	if err != nil {
-		g.log.Warn("classifier claimed a connection for an owner that cannot be", "error", err)
-		return RefusedOwner
-	}
-	a.owner = o
-	return RefusedNone
+	g.mu.Lock() // others look at the claim of one that waits for its header
+	a.claim, a.claimed, a.owner = c, claimed, o
+	g.mu.Unlock()
+	return r
 }
 
 // enter does steps 3 to 6. Without asking, the limiters are left for later

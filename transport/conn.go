@@ -4,6 +4,7 @@ import (
 	"net/netip"
 	"time"
 
+	"github.com/breakwater-ua/breakwater/isolation"
 	"github.com/gopcua/opcua/ua"
 )
 
@@ -18,8 +19,13 @@ type Parameters struct {
 // Conn is the lower half of a connection as the secure channel sees it. A
 // transport implements it; its methods are safe for concurrent use.
 type Conn interface {
+	// RemoteAddr is the client's address; behind a balancer the one that its
+	// PROXY header carried.
 	RemoteAddr() netip.AddrPort
 	LocalAddr() netip.AddrPort
+	// Ingress is what a classifier claimed the connection as before its first
+	// byte; the zero value when none did. It is constant.
+	Ingress() isolation.OwnerClaim
 	// EndpointURL is the one the peer named in its Hello, unchecked.
 	EndpointURL() string
 	// Parameters are valid from the first call of Sink.Chunk on.

@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"net/netip"
 	"slices"
+	"strconv"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -100,6 +101,15 @@ type Refusal struct {
 	Reason     RefusalReason
 	RetryAfter time.Duration // when coming back makes sense; 0 = unknown
 	Polite     bool          // the peer may be told, within the bound on such answers
+}
+
+// Text is the reason of a polite ERR: RetryAfterMs=N in whole milliseconds,
+// rounded up, or empty.
+func (r Refusal) Text() string {
+	if r.RetryAfter <= 0 {
+		return ""
+	}
+	return "RetryAfterMs=" + strconv.FormatInt(int64((r.RetryAfter+time.Millisecond-1)/time.Millisecond), 10)
 }
 
 // Gate admits physical connections, for all listeners of a server, before any

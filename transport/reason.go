@@ -28,6 +28,7 @@ const (
 	Administrative                        // closed by an operator or by a service's decision
 	IOError                               // the socket failed
 	InternalError                         // ERR BadTcpInternalError
+	ProxyHeader                           // nothing: no valid PROXY header from a balancer in time
 	reasons
 )
 
@@ -35,7 +36,7 @@ var reasonNames = [reasons]string{
 	"open", "peer closed", "close secure channel", "hello timeout", "handshake timeout",
 	"assembly timeout", "token expired", "slow reader", "write timeout", "protocol error",
 	"security error", "resource limit", "too busy", "reclaimed", "shutdown", "administrative",
-	"i/o error", "internal error",
+	"i/o error", "internal error", "proxy header",
 }
 
 // String is a short fixed text, fit for a metric's label.

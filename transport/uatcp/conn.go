@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/breakwater-ua/breakwater/internal/buffer"
+	"github.com/breakwater-ua/breakwater/isolation"
 	"github.com/breakwater-ua/breakwater/transport"
 	"github.com/breakwater-ua/breakwater/uastatus"
 	"github.com/gopcua/opcua/ua"
@@ -63,6 +64,7 @@ type conn struct {
 
 func (c *conn) RemoteAddr() netip.AddrPort       { return c.remote }
 func (c *conn) LocalAddr() netip.AddrPort        { return c.local }
+func (c *conn) Ingress() isolation.OwnerClaim    { return c.admission.Ingress() }
 func (c *conn) EndpointURL() string              { return c.url }
 func (c *conn) Parameters() transport.Parameters { return c.params }
 func (c *conn) Outbox() *transport.Outbox        { return &c.out }
@@ -191,11 +193,42 @@ func (c *conn) serve(now time.Time) {
 	l := c.listener
 	c.limit = maxHello
 	c.handshakes = now.Add(l.limits.HandshakeTimeout)
-	c.setStage(now.Add(l.limits.HelloTimeout), transport.HelloTimeout, ua.StatusBadTimeout)
-	c.read()
+	if !c.admission.ExpectsProxyHeader() || c.proxied(now) {
+		c.setStage(now.Add(l.limits.HelloTimeout), transport.HelloTimeout, ua.StatusBadTimeout)
+		c.read()
+	}
 	c.in.Release()
 	c.in = nil
 	c.finish()
+}
+
+// proxyTimeout is the time from admission to a balancer's complete PROXY header.
+const proxyTimeout = 2 * time.Second
+
+// proxied reads the header and lets the Gate look at the address that it
+// carries. It reports false when the connection is to end.
+func (c *conn) proxied(now time.Time) bool {
+	c.setStage(now.Add(proxyTimeout), transport.ProxyHeader, ua.StatusGood)
+	remote, err := transport.ReadProxyHeader(c.nc)
+	if err != nil {
+		c.listener.log.Debug("PROXY header", "remote", c.remote, "error", err)
+		c.Close(transport.ProxyHeader, ua.StatusGood, "")
+		return false
+	}
+	r := c.admission.Carried(remote)
+	if remote.IsValid() {
+		c.remote = remote
+	}
+	switch {
+	case r.Reason == transport.RefusedNone:
+		return true
+	case r.Polite:
+		c.Close(transport.TooBusy, ua.StatusBadTCPServerTooBusy, r.Text())
+	default:
+		c.Close(transport.TooBusy, ua.StatusGood, "")
+	}
+	c.listener.log.Debug("connection refused", "remote", c.remote, "reason", r.Reason)
+	return false
 }
 
 // finish ends the connection: what is queued and the ERR, half-close, the

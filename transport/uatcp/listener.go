@@ -37,6 +37,10 @@ type Options struct {
 	// MaxConnections is this listener's own cap; 0 = none.
 	MaxConnections int
 
+	// Silent closes refused connections without the polite ERR, for listeners
+	// behind TLS or on a port that several protocols share.
+	Silent bool
+
 	// Backlog for Listen; ≤ 0 = 512.
 	Backlog int
 
@@ -122,7 +126,7 @@ func New(ln net.Listener, o Options) (*Listener, error) {
 		newSink: o.NewSink, onClosed: o.Closed, portable: o.Portable, log: o.Logger,
 		conns: make(map[*conn]struct{}),
 	}
-	l.port.Max = o.MaxConnections
+	l.port.Max, l.port.Silent = o.MaxConnections, o.Silent
 	if l.log == nil {
 		l.log = slog.Default()
 	}
@@ -262,13 +266,7 @@ func (l *Listener) refuse(nc net.Conn, r transport.Refusal) {
 		_ = nc.Close()
 		return
 	}
-	code := ua.StatusBadTCPServerTooBusy
-	text := ""
-	if r.RetryAfter > 0 {
-		ms := (r.RetryAfter + time.Millisecond - 1) / time.Millisecond
-		text = "RetryAfterMs=" + strconv.FormatInt(int64(ms), 10)
-	}
-	l.refusals.add(nc, (&Error{Code: code, Reason: text}).Append(nil))
+	l.refusals.add(nc, (&Error{Code: ua.StatusBadTCPServerTooBusy, Reason: r.Text()}).Append(nil))
 }
 
 func addrPort(a net.Addr) netip.AddrPort {

@@ -3,6 +3,7 @@ package uatcp
 import (
 	"net"
 	"sync"
+	"syscall"
 	"time"
 )
 
@@ -27,19 +28,27 @@ type refusals struct {
 
 type refused struct {
 	nc   net.Conn
+	raw  syscall.RawConn // nil: none, or the portable path
 	by   time.Time
 	read int
 }
 
-// add sends message and takes nc over; it does not wait.
+// add sends message, in one write that does not wait, and takes nc over.
 func (r *refusals) add(nc net.Conn, message []byte) {
 	now := time.Now()
-	// An empty socket buffer takes a few dozen bytes at once; the deadline is
-	// for the one that would not.
-	_ = nc.SetWriteDeadline(now.Add(refusalTick))
-	_, err := nc.Write(message)
+	raw := rawConn(nc)
+	var n int
+	var err error
+	if raw != nil {
+		n, err = writeOnce(raw, message)
+	} else {
+		// An empty buffer takes a few dozen bytes at once; the deadline is for
+		// the one that would not.
+		_ = nc.SetWriteDeadline(now.Add(refusalTick))
+		n, err = nc.Write(message)
+	}
 	h, ok := nc.(interface{ CloseWrite() error })
-	if err != nil || !ok || h.CloseWrite() != nil {
+	if err != nil || n < len(message) || !ok || h.CloseWrite() != nil {
 		_ = nc.Close()
 		return
 	}
@@ -49,7 +58,7 @@ func (r *refusals) add(nc net.Conn, message []byte) {
 		_ = nc.Close()
 		return
 	}
-	r.fresh = append(r.fresh, refused{nc: nc, by: now.Add(refusalLinger)})
+	r.fresh = append(r.fresh, refused{nc: nc, raw: raw, by: now.Add(refusalLinger)})
 	if r.count++; r.count == 1 {
 		r.wg.Go(r.run)
 	}
@@ -93,6 +102,13 @@ func (r *refusals) run() {
 // drain reads and drops what is there. It reports false when the peer is done.
 func (e *refused) drain(b []byte) bool {
 	for e.read < refusalBytes {
+		if e.raw != nil {
+			n, again := readOnce(e.raw, b)
+			if e.read += n; n <= 0 {
+				return again
+			}
+			continue
+		}
 		// A deadline in the past would fail before it reads; this one lets
 		// what has arrived through and costs a millisecond at most.
 		_ = e.nc.SetReadDeadline(time.Now().Add(time.Millisecond))

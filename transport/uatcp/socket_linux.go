@@ -2,6 +2,7 @@ package uatcp
 
 import (
 	"io"
+	"net"
 	"runtime"
 	"syscall"
 	"unsafe"
@@ -110,10 +111,49 @@ func send(fd uintptr, b []byte) (int, syscall.Errno) {
 
 // initSocket prepares the raw path if nc is a TCP socket.
 func (c *conn) initSocket() {
-	if sc, ok := c.nc.(syscall.Conn); ok && !c.listener.portable {
+	if c.listener.portable {
+		return
+	}
+	if c.raw = rawConn(c.nc); c.raw != nil {
+		c.write.f = c.write.write
+	}
+}
+
+// rawConn is nil for what is not a socket.
+func rawConn(nc net.Conn) syscall.RawConn {
+	if sc, ok := nc.(syscall.Conn); ok {
 		if raw, err := sc.SyscallConn(); err == nil {
-			c.raw = raw
-			c.write.f = c.write.write
+			return raw
 		}
 	}
+	return nil
+}
+
+// writeOnce writes what the socket takes at once.
+func writeOnce(raw syscall.RawConn, b []byte) (n int, err error) {
+	e := raw.Write(func(fd uintptr) bool {
+		var errno syscall.Errno
+		if n, errno = send(fd, b); errno != 0 {
+			n, err = 0, errno
+		}
+		return true
+	})
+	if e != nil {
+		err = e
+	}
+	return n, err
+}
+
+// readOnce reads what has arrived. n is 0 or less when nothing has; again is
+// false when nothing more will.
+func readOnce(raw syscall.RawConn, b []byte) (n int, again bool) {
+	err := raw.Read(func(fd uintptr) bool {
+		var errno syscall.Errno
+		if n, errno = recv(fd, b); errno != 0 {
+			n = 0
+			again = errno == syscall.EAGAIN || errno == syscall.EINTR
+		}
+		return true
+	})
+	return n, err == nil && (n > 0 || again)
 }

@@ -2,6 +2,12 @@
 
 package uatcp
 
+import (
+	"errors"
+	"net"
+	"syscall"
+)
+
 // rawWrite is empty where there is no raw path.
 type rawWrite struct{}
 
@@ -11,3 +17,9 @@ func (c *conn) read() { c.readConn() }
 func (c *conn) TryWrite([]byte) (int, error) { return 0, nil }
 
 func (c *conn) initSocket() {}
+
+func rawConn(net.Conn) syscall.RawConn { return nil }
+
+func writeOnce(syscall.RawConn, []byte) (int, error) { return 0, errors.ErrUnsupported }
+
+func readOnce(syscall.RawConn, []byte) (int, bool) { return 0, false }
