@@ -31,7 +31,8 @@ cmd/refserver            # the reference server
 cmd/uastorm              # load tester
 conformance              # the suite, against any endpoint
 client                   # products
-client/reconnect         # composition
+client                   # composition
+client/reconnect
 stack
 service                  # the service sets
 subscription

@@ -1,0 +1,234 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/breakwater-ua/breakwater/client/reconnect"
+	"github.com/gopcua/opcua/ua"
+)
+
+// The steps of a recovery that concern subscriptions. They run on the session's
+// own goroutine while no publisher does, with nothing but the channel.
+
+func (s *Session) doNow(ctx context.Context, rq ua.Request) (ua.Response, error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, s.opts.RequestTimeout, errStepTimeout)
+	defer cancel()
+	return s.conn.roundTrip(ctx, rq, s.server.token)
+}
+
+// alive returns the subscriptions that the server may have, by id.
+func (s *Session) alive() []*Subscription {
+	return slices.DeleteFunc(s.subscriptions(), func(sub *Subscription) bool {
+		sub.mu.Lock()
+		defer sub.mu.Unlock()
+		return sub.lost || sub.ended
+	})
+}
+
+// transferAll moves the subscriptions to the new session (OPC 10000-4 §5.14.7,
+// TransferSubscriptions). Initial values are not asked for: the queues come
+// along, so they would be values for the second time.
+func (s *Session) transferAll(ctx context.Context) error {
+	subs := s.alive()
+	for part := range chunks(subs, 1000) {
+		rq := &ua.TransferSubscriptionsRequest{}
+		for _, sub := range part {
+			sub.mu.Lock()
+			rq.SubscriptionIDs = append(rq.SubscriptionIDs, sub.id)
+			sub.mu.Unlock()
+		}
+		msg, err := s.doNow(ctx, rq)
+		if err == nil {
+			rs := msg.(*ua.TransferSubscriptionsResponse)
+			if err = results(rq, rs.Results, len(part)); err == nil {
+				for i, r := range rs.Results {
+					s.transferred(part[i], r)
+				}
+				continue
+			}
+		}
+		var refused *reconnect.Error
+		if errors.As(err, &refused) && !isSessionLost(refused.Status) && !reconnect.IsBusy(refused.Status) {
+			for _, sub := range part { // no such service, or not for us
+				s.lose(sub)
+			}
+			s.log.Info("session: subscriptions not transferred", "error", err)
+			continue
+		}
+		return err
+	}
+	return nil
+}
+
+func (s *Session) transferred(sub *Subscription, r *ua.TransferResult) {
+	if r == nil || isBad(r.StatusCode) && r.StatusCode != ua.StatusBadNothingToDo {
+		s.lose(sub)
+		return
+	}
+	sub.mu.Lock()
+	defer sub.mu.Unlock()
+	sub.heard = time.Now()
+	sub.transfer = nil
+	if r.StatusCode != ua.StatusBadNothingToDo { // else it is ours already, and there is no list
+		sub.transfer = r
+	}
+}
+
+// maxRepublish bounds the messages asked for again, of one subscription in one
+// recovery. Servers keep some twenty.
+const maxRepublish = 10_000
+
+// republishAll fetches what was sent on the old connection and did not arrive.
+func (s *Session) republishAll(ctx context.Context) error {
+	for _, sub := range s.alive() {
+		err := s.republishMissing(ctx, sub)
+		var refused *reconnect.Error
+		switch {
+		case err == nil:
+		case errors.Is(err, ua.StatusBadSubscriptionIDInvalid):
+			s.lose(sub)
+		case errors.As(err, &refused) && !isSessionLost(refused.Status) && !reconnect.IsBusy(refused.Status):
+			s.log.Info("session: Republish refused", "error", err) // a server without it
+		default:
+			return err
+		}
+	}
+	return nil
+}
+
+func (s *Session) republishMissing(ctx context.Context, sub *Subscription) error {
+	sub.mu.Lock()
+	known := sub.transfer
+	sub.mu.Unlock()
+	if known != nil {
+		if err := s.fillAvailable(ctx, sub, known.AvailableSequenceNumbers); err != nil {
+			return err
+		}
+		sub.mu.Lock()
+		sub.transfer = nil
+		sub.mu.Unlock()
+		return nil
+	}
+	for range maxRepublish {
+		sub.mu.Lock()
+		number, ended := sub.expected, sub.ended || sub.lost
+		sub.mu.Unlock()
+		if ended {
+			return nil
+		}
+		err := s.republish(ctx, s.conn, s.server, sub, number)
+		if errors.Is(err, ua.StatusBadMessageNotAvailable) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// fillAvailable fetches the listed messages from the expected one on.
+func (s *Session) fillAvailable(ctx context.Context, sub *Subscription, available []uint32) error {
+	sub.mu.Lock()
+	end := sub.expected
+	sub.mu.Unlock()
+	last := int64(-1)
+	for _, n := range available {
+		if d := distance(end, n); n != 0 && d > last {
+			last = d
+		}
+	}
+	if last < 0 {
+		return nil
+	}
+	for _, n := range available {
+		if distance(end, n) == last {
+			return s.fillGap(ctx, s.conn, s.server, sub, nextSequence(n), available)
+		}
+	}
+	return nil
+}
+
+// recreateAll makes the lost subscriptions anew. One that the server refuses
+// stays lost; the first refusal is s.trouble.
+func (s *Session) recreateAll(ctx context.Context) error {
+	for _, sub := range s.subscriptions() {
+		sub.mu.Lock()
+		todo := sub.lost && !sub.ended
+		sub.mu.Unlock()
+		if !todo {
+			continue
+		}
+		err := s.recreate(ctx, sub)
+		var refused *reconnect.Error
+		switch {
+		case err == nil:
+		case errors.As(err, &refused) && !isSessionLost(refused.Status) && s.conn.failure() == nil:
+			s.trouble = err
+			s.log.Warn("session: subscription not recreated", "error", err)
+			if reconnect.IsBusy(refused.Status) {
+				return nil // the others would be refused too
+			}
+		default:
+			return err
+		}
+	}
+	return nil
+}
+
+func (s *Session) recreate(ctx context.Context, sub *Subscription) error {
+	sub.mu.Lock()
+	rest := sub.half
+	sub.half = nil
+	sub.mu.Unlock()
+	if rest != nil && rest.server == s.server {
+		if err := deleteSubscription(ctx, s.doNow, rest.id); err != nil && s.conn.failure() != nil {
+			return err
+		}
+	}
+	if err := s.createSubscription(ctx, s.doNow, sub); err != nil {
+		return err
+	}
+	sub.mu.Lock()
+	id := sub.id
+	sub.half = &half{s.server, id}
+	items := make([]*Item, 0, len(sub.items))
+	for h, it := range sub.items {
+		if it.pending {
+			continue
+		}
+		delete(sub.items, h)
+		it.handle, it.again, it.err = s.handles.Add(1), true, nil
+		sub.items[it.handle] = it
+		items = append(items, it)
+	}
+	sub.mu.Unlock()
+	limits := s.operationsBy(ctx, s.doNow, s.server)
+	made, err := s.createItems(ctx, s.doNow, id, sub.opts.Timestamps, items, limits)
+	if err != nil {
+		return fmt.Errorf("client: recreate the monitored items: %w", err)
+	}
+	s.mu.Lock()
+	known := s.subs[sub]
+	if known {
+		s.byID[id] = sub
+	}
+	s.mu.Unlock()
+	sub.mu.Lock()
+	defer sub.mu.Unlock()
+	made.apply()
+	sub.lost, sub.half = false, nil
+	sub.push(Notification{Subscription: sub, Recreated: true})
+	for _, it := range items {
+		if it.err != nil {
+			var code ua.StatusCode
+			errors.As(it.err, &code)
+			sub.push(Notification{Subscription: sub, Item: it, Status: code})
+		}
+	}
+	return nil
+}

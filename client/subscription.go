@@ -1,0 +1,429 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"sync"
+	"time"
+
+	"github.com/gopcua/opcua/ua"
+)
+
+// SubscriptionOptions are what a subscription asks for (OPC 10000-4 §5.14.2,
+// CreateSubscription). The zero value works.
+type SubscriptionOptions struct {
+	// Interval between notifications. 0: 1 s.
+	Interval time.Duration
+	// KeepAliveCount is after how many intervals without news the server says so. 0: 10.
+	KeepAliveCount uint32
+	// LifetimeCount is after how many intervals without a Publish request the server
+	// deletes the subscription: how long a broken connection may last without
+	// loss. At least three times KeepAliveCount. 0: 5 min, or that.
+	LifetimeCount uint32
+	// MaxNotifications in one message. 0: no bound but the server's.
+	MaxNotifications uint32
+	// Priority among the session's subscriptions; more is sooner.
+	Priority uint8
+	// Timestamps wanted with values. 0 (Source) and Invalid: both.
+	Timestamps ua.TimestampsToReturn
+}
+
+func (o SubscriptionOptions) resolved() SubscriptionOptions {
+	if o.Interval <= 0 {
+		o.Interval = time.Second
+	}
+	if o.KeepAliveCount == 0 {
+		o.KeepAliveCount = 10
+	}
+	if o.LifetimeCount == 0 {
+		o.LifetimeCount = uint32(min(5*time.Minute/o.Interval, 1<<30))
+	}
+	o.LifetimeCount = max(o.LifetimeCount, 3*min(o.KeepAliveCount, 1<<30))
+	if o.Timestamps == ua.TimestampsToReturnSource || o.Timestamps > ua.TimestampsToReturnNeither {
+		o.Timestamps = ua.TimestampsToReturnBoth
+	}
+	return o
+}
+
+// Notification is one thing that a subscription has to say: the value or event
+// of an item, or, when Item is nil, something about the subscription itself.
+type Notification struct {
+	Subscription *Subscription
+	// Published is when the server sent it.
+	Published time.Time
+
+	// Item that it is about; nil: the subscription.
+	Item *Item
+	// Value of the attribute; nil for events, and when Status is bad.
+	Value *ua.DataValue
+	// Fields of the event, in the order of the filter's select clauses.
+	Fields []*ua.Variant
+
+	// Status of the subscription (StatusChangeNotification), or why the server
+	// would not monitor Item again after it has lost the subscription.
+	Status ua.StatusCode
+	// Missed messages: so many came before this point that the server does not
+	// hold any more. It happens when a connection is broken for longer than the
+	// server's queues last.
+	Missed int
+	// Recreated: the server had lost the subscription, and it has been made anew.
+	// What happened in between is not known; the present values follow.
+	Recreated bool
+}
+
+// Subscription is a subscription that outlives connections, sessions and
+// servers. Read it with Notifications.
+type Subscription struct {
+	session *Session
+	opts    SubscriptionOptions
+
+	mu         sync.Mutex
+	id         uint32 // at the server; 0: it has none
+	half       *half  // made, but not all of its items
+	lost       bool   // the server does not have it
+	transfer   *ua.TransferResult
+	generation int    // how often it was made
+	expected   uint32 // sequence number of the next message
+	since      uint64 // number of the last Publish request sent before it was made
+	heard      time.Time
+	lifetime   time.Duration // after which the server has deleted it
+	revised    SubscriptionOptions
+	items      map[uint32]*Item // by client handle
+	queue      []Notification
+	full       bool // until half of the queue is taken
+	ended      bool
+	err        error
+
+	ready chan struct{} // the queue has something
+	done  chan struct{} // ended
+}
+
+// half is a subscription whose making was interrupted.
+type half struct {
+	server *serverSession
+	id     uint32
+}
+
+// Subscribe creates a subscription and monitors items. When only some of the
+// items are refused the subscription is returned without an error: see Item.Err.
+func (s *Session) Subscribe(ctx context.Context, o SubscriptionOptions, items ...Monitor) (*Subscription, error) {
+	ctx, cancel := s.deadline(ctx)
+	defer cancel()
+	l, err := s.online(ctx)
+	if err != nil {
+		return nil, err
+	}
+	sub := &Subscription{
+		session: s, opts: o.resolved(), items: make(map[uint32]*Item),
+		ready: make(chan struct{}, 1), done: make(chan struct{}),
+	}
+	s.mu.Lock()
+	s.creating++
+	s.mu.Unlock()
+	err = s.createSubscription(ctx, l.do, sub)
+	s.mu.Lock()
+	s.creating--
+	switch {
+	case err != nil:
+	case s.closed != nil:
+		err = ErrClosed
+	case s.link != l: // the recovery that has begun does not know it
+		err = fmt.Errorf("client: CreateSubscription: %w", errors.Join(ua.StatusBadConnectionClosed, errors.New("the connection was lost")))
+	default:
+		s.subs[sub], s.byID[sub.id] = true, sub
+	}
+	s.mu.Unlock()
+	l.wake()
+	if err != nil {
+		return nil, err
+	}
+	if len(items) > 0 {
+		if _, err := sub.Monitor(ctx, items...); err != nil {
+			_ = sub.Close(ctx)
+			return nil, err
+		}
+	}
+	return sub, nil
+}
+
+// caller sends a request and returns its response.
+type caller func(ctx context.Context, rq ua.Request) (ua.Response, error)
+
+// createSubscription makes the subscription at the server.
+func (s *Session) createSubscription(ctx context.Context, do caller, sub *Subscription) error {
+	o := sub.opts
+	since := s.publishing.last()
+	msg, err := do(ctx, &ua.CreateSubscriptionRequest{
+		RequestedPublishingInterval: float64(o.Interval) / float64(time.Millisecond),
+		RequestedLifetimeCount:      o.LifetimeCount,
+		RequestedMaxKeepAliveCount:  o.KeepAliveCount,
+		MaxNotificationsPerPublish:  o.MaxNotifications,
+		PublishingEnabled:           true,
+		Priority:                    o.Priority,
+	})
+	if err != nil {
+		return err
+	}
+	rs, err := as[*ua.CreateSubscriptionResponse](msg)
+	if err != nil {
+		return err
+	}
+	if rs.SubscriptionID == 0 {
+		return unknownResponse("subscription id 0")
+	}
+	sub.mu.Lock()
+	defer sub.mu.Unlock()
+	sub.id, sub.expected, sub.since, sub.heard = rs.SubscriptionID, 1, since, time.Now()
+	sub.generation++
+	sub.transfer = nil
+	sub.revised = o
+	if ms := rs.RevisedPublishingInterval; ms > 0 && ms < 1e12 {
+		sub.revised.Interval = time.Duration(ms * float64(time.Millisecond))
+	}
+	sub.revised.LifetimeCount, sub.revised.KeepAliveCount = rs.RevisedLifetimeCount, rs.RevisedMaxKeepAliveCount
+	sub.lifetime = 0 // of a server that says nothing sensible, it is not known
+	if n := time.Duration(rs.RevisedLifetimeCount); n > 0 && sub.revised.Interval < 365*24*time.Hour/n {
+		sub.lifetime = max(n*sub.revised.Interval, time.Second)
+	}
+	return nil
+}
+
+// Revised are the interval and counts that the server grants.
+func (sub *Subscription) Revised() SubscriptionOptions {
+	sub.mu.Lock()
+	defer sub.mu.Unlock()
+	return sub.revised
+}
+
+// Notifications yields what the subscription has to say, in the server's order,
+// every message once, until the subscription or ctx ends; Err then says why.
+// What nobody has taken stays for the next reader. Several readers at once share
+// the notifications between them.
+func (sub *Subscription) Notifications(ctx context.Context) iter.Seq[Notification] {
+	return func(yield func(Notification) bool) {
+		for ctx.Err() == nil {
+			n, ok := sub.take()
+			if ok {
+				if !yield(n) {
+					return
+				}
+				continue
+			}
+			select {
+			case <-sub.ready:
+			case <-ctx.Done():
+			case <-sub.done:
+				if sub.Queued() == 0 {
+					return
+				}
+			}
+		}
+	}
+}
+
+// Values yields the values of the data items among the notifications, for those
+// who have no use for the rest.
+func (sub *Subscription) Values(ctx context.Context) iter.Seq2[*Item, *ua.DataValue] {
+	return func(yield func(*Item, *ua.DataValue) bool) {
+		for n := range sub.Notifications(ctx) {
+			if n.Value != nil && !yield(n.Item, n.Value) {
+				return
+			}
+		}
+	}
+}
+
+func (sub *Subscription) take() (n Notification, ok bool) {
+	sub.mu.Lock()
+	if len(sub.queue) > 0 {
+		n, ok = sub.queue[0], true
+		sub.queue[0] = Notification{}
+		sub.queue = sub.queue[1:]
+	}
+	left := len(sub.queue)
+	if left == 0 {
+		sub.queue = nil
+	}
+	resume := sub.full && left <= sub.session.opts.MaxQueuedNotifications/2
+	if resume {
+		sub.full = false
+	}
+	sub.mu.Unlock()
+	if left > 0 {
+		sub.signal()
+	}
+	if resume {
+		sub.session.wakePublisher()
+	}
+	return n, ok
+}
+
+// push queues notifications; sub.mu is held.
+func (sub *Subscription) push(n ...Notification) {
+	if sub.ended || len(n) == 0 {
+		return
+	}
+	sub.queue = append(sub.queue, n...)
+	sub.full = sub.full || len(sub.queue) > sub.session.opts.MaxQueuedNotifications
+	sub.signal()
+}
+
+func (sub *Subscription) signal() {
+	select {
+	case sub.ready <- struct{}{}:
+	default:
+	}
+}
+
+// Queued is the number of notifications that nobody has taken.
+func (sub *Subscription) Queued() int {
+	sub.mu.Lock()
+	defer sub.mu.Unlock()
+	return len(sub.queue)
+}
+
+// Done is closed when the subscription has ended.
+func (sub *Subscription) Done() <-chan struct{} { return sub.done }
+
+// Err is why the subscription has ended: ErrClosed after Close, the session's
+// error, or GoodSubscriptionTransferred when another client has taken it over.
+func (sub *Subscription) Err() error {
+	sub.mu.Lock()
+	defer sub.mu.Unlock()
+	return sub.err
+}
+
+func (sub *Subscription) end(err error) {
+	sub.mu.Lock()
+	defer sub.mu.Unlock()
+	if !sub.ended {
+		sub.ended, sub.err = true, err
+		close(sub.done)
+	}
+}
+
+// leave takes the subscription out of the session and returns its id at the
+// server, 0 for none.
+func (sub *Subscription) leave(err error) uint32 {
+	s := sub.session
+	sub.mu.Lock()
+	id := sub.id
+	sub.id = 0
+	sub.mu.Unlock()
+	s.mu.Lock()
+	delete(s.subs, sub)
+	if s.byID[id] == sub {
+		delete(s.byID, id)
+	}
+	s.mu.Unlock()
+	sub.end(err)
+	return id
+}
+
+// Close ends the subscription, at the server too when the session is online;
+// else the server finds it without Publish requests and deletes it.
+func (sub *Subscription) Close(ctx context.Context) error {
+	s := sub.session
+	id := sub.leave(ErrClosed)
+	s.mu.Lock()
+	l := s.link
+	s.mu.Unlock()
+	if id == 0 || l == nil {
+		return nil
+	}
+	ctx, cancel := s.deadline(ctx)
+	defer cancel()
+	defer l.wake()
+	return deleteSubscription(ctx, l.do, id)
+}
+
+func deleteSubscription(ctx context.Context, do caller, id uint32) error {
+	rq := &ua.DeleteSubscriptionsRequest{SubscriptionIDs: []uint32{id}}
+	msg, err := do(ctx, rq)
+	if err != nil {
+		return err
+	}
+	rs, err := as[*ua.DeleteSubscriptionsResponse](msg)
+	if err != nil {
+		return err
+	}
+	if err := results(rq, rs.Results, 1); err != nil {
+		return err
+	}
+	if code := rs.Results[0]; isBad(code) && code != ua.StatusBadSubscriptionIDInvalid {
+		return fmt.Errorf("client: DeleteSubscriptions: %w", code)
+	}
+	return nil
+}
+
+func isBad(code ua.StatusCode) bool { return code>>31 != 0 }
+
+// wakePublisher has the publisher look again at what there is to do.
+func (s *Session) wakePublisher() {
+	s.mu.Lock()
+	l := s.link
+	s.mu.Unlock()
+	if l != nil {
+		l.wake()
+	}
+}
+
+// subscriptions returns those that have not ended.
+func (s *Session) subscriptions() []*Subscription {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	all := make([]*Subscription, 0, len(s.subs))
+	for sub := range s.subs {
+		all = append(all, sub)
+	}
+	return all
+}
+
+func (s *Session) countSubscriptions() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.subs)
+}
+
+func (s *Session) countLost() int {
+	n := 0
+	for _, sub := range s.subscriptions() {
+		sub.mu.Lock()
+		if sub.lost && !sub.ended {
+			n++
+		}
+		sub.mu.Unlock()
+	}
+	return n
+}
+
+// lose notes that the server does not have the subscription.
+func (s *Session) lose(sub *Subscription) {
+	sub.mu.Lock()
+	id := sub.id
+	sub.lost, sub.id, sub.transfer = true, 0, nil
+	sub.mu.Unlock()
+	s.mu.Lock()
+	if s.byID[id] == sub {
+		delete(s.byID, id)
+	}
+	s.mu.Unlock()
+}
+
+// expired looks for subscriptions that the server must have deleted, since
+// nothing was heard of them for their lifetime, and notes them as lost.
+func (s *Session) expired(now time.Time) bool {
+	found := false
+	for _, sub := range s.subscriptions() {
+		sub.mu.Lock()
+		gone := !sub.lost && !sub.full && sub.lifetime > 0 && now.Sub(sub.heard) > sub.lifetime+s.opts.RequestTimeout
+		if gone {
+			sub.heard = now // asked once per lifetime
+		}
+		sub.mu.Unlock()
+		found = found || gone
+	}
+	return found
+}
