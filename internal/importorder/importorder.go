@@ -31,8 +31,7 @@ cmd/refserver            # the reference server
 cmd/uastorm              # load tester
 conformance              # the suite, against any endpoint
 client                   # products
-client                   # composition
-client/reconnect
+client/reconnect         # composition
 stack
 service                  # the service sets
 subscription
