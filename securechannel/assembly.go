@@ -5,6 +5,7 @@ import (
 
 	"github.com/breakwater-ua/breakwater/budget"
 	"github.com/breakwater-ua/breakwater/internal/buffer"
+	"github.com/breakwater-ua/breakwater/isolation"
 	"github.com/breakwater-ua/breakwater/uastatus"
 	"github.com/gopcua/opcua/ua"
 )
@@ -16,7 +17,11 @@ import (
 // can always finish.
 type assembly struct {
 	budget   *budget.ChunkReassemblyBudget // nil = not charged (clients)
+	byOwner  bool                          // budget's threshold does not count: isolation does
+	provider *isolation.Provider           // nil = none
+	owner    *isolation.Owner              // of this message, decided with its first chunk
 	segments []*buffer.Buffer
+	leases   []isolation.Lease // of segments; moved when it grows, never shared
 	request  uint32
 	chunks   int
 	size     int   // body bytes
@@ -49,11 +54,8 @@ func (a *assembly) add(request uint32, body []byte, hasSession bool) error {
 	} else {
 		// An empty chunk is charged, too: it is a message begun.
 		size := buffer.ClassSize(len(body))
-		if a.budget != nil {
-			if err := a.budget.Reserve(int64(size), hasSession); err != nil {
-				return uastatus.New(ua.StatusBadTCPNotEnoughResources, "message", err)
-			}
-			a.charged += int64(size)
+		if err := a.charge(int64(size), hasSession); err != nil {
+			return uastatus.New(ua.StatusBadTCPNotEnoughResources, "message", err)
 		}
 		b := buffer.Get(len(body))
 		b.B = append(b.B, body...)
@@ -62,6 +64,31 @@ func (a *assembly) add(request uint32, body []byte, hasSession bool) error {
 	a.request = request
 	a.chunks++
 	a.size += len(body)
+	return nil
+}
+
+// charge reserves the bytes of one more segment. By owner, the byte classes of
+// isolation decide and the budget is asked as for a channel with a session;
+// else its threshold decides, with the session asked live (overload.md §6).
+func (a *assembly) charge(bytes int64, hasSession bool) error {
+	if a.provider != nil {
+		var l isolation.Lease
+		if r := a.provider.TryAcquire(&l, isolation.ReassemblyBytes, a.owner, bytes); r != isolation.Granted {
+			return fmt.Errorf("reassembly bytes: %v", r)
+		}
+		a.leases = append(a.leases, l)
+	}
+	if a.budget == nil {
+		return nil
+	}
+	if err := a.budget.Reserve(bytes, hasSession || a.byOwner); err != nil {
+		if n := len(a.leases); a.provider != nil {
+			a.leases[n-1].Release()
+			a.leases = a.leases[:n-1]
+		}
+		return err
+	}
+	a.charged += bytes
 	return nil
 }
 
@@ -83,6 +110,10 @@ func (a *assembly) drop() {
 		s.Release()
 	}
 	a.segments = nil
+	for i := range a.leases {
+		a.leases[i].Release()
+	}
+	a.leases, a.owner = nil, nil
 	a.chunks, a.size = 0, 0
 	if a.charged > 0 {
 		_ = a.budget.Release(a.charged) // cannot be more than was reserved

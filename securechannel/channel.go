@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/breakwater-ua/breakwater/internal/buffer"
+	"github.com/breakwater-ua/breakwater/isolation"
 	"github.com/breakwater-ua/breakwater/security"
 	"github.com/breakwater-ua/breakwater/transport"
 	"github.com/breakwater-ua/breakwater/uastatus"
@@ -39,6 +40,7 @@ type Channel struct {
 	outstanding atomic.Int32          // detached messages
 	partial     atomic.Bool           // an assembly is under way
 	keepUntil   atomic.Int64          // not reclaimable before; Unix nanoseconds
+	freshUntil  atomic.Int64          // the same, for the last OpenSecureChannel's answer
 
 	// Receiving: only of the reading goroutine.
 	cur, next *token
@@ -64,7 +66,7 @@ type Channel struct {
 
 func (s *Server) newChannel(conn transport.Conn) *Channel {
 	ch := &Channel{server: s, conn: conn, out: conn.Outbox()}
-	ch.assembly.budget = s.cfg.Budget
+	ch.assembly.budget, ch.assembly.provider, ch.assembly.byOwner = s.cfg.Budget, s.cfg.Isolation, s.byOwner
 	ch.recvSeq.legacy, ch.sendSeq.legacy = true, true
 	return ch
 }
@@ -92,6 +94,10 @@ func (ch *Channel) PeerChain() []byte { return ch.peerChain }
 
 // RemoteAddr is the client's address.
 func (ch *Channel) RemoteAddr() netip.AddrPort { return ch.conn.RemoteAddr() }
+
+// Ingress is what a classifier claimed the connection as before its first byte;
+// the zero value when none did.
+func (ch *Channel) Ingress() isolation.OwnerClaim { return ch.conn.Ingress() }
 
 // LocalAddr is the address that the client connected to.
 func (ch *Channel) LocalAddr() netip.AddrPort { return ch.conn.LocalAddr() }
@@ -134,10 +140,18 @@ func (ch *Channel) attach(n int) {
 // told to come back finds its channel.
 func (ch *Channel) KeepUntil(t time.Time) { ch.keepUntil.Store(t.UnixNano()) }
 
-// Busy implements transport.Sink.
+// freshAnswer protects a channel that was answered: its client has had no time
+// to go on.
+const freshAnswer = time.Second
+
+// Busy implements transport.Sink: what is under way, and the times in which a
+// client that waits for its turn, or has just got its channel, keeps it.
 func (ch *Channel) Busy() bool {
-	return ch.opening.Load() || ch.partial.Load() || ch.outstanding.Load() > 0 ||
-		ch.keepUntil.Load() != 0 && time.Now().UnixNano() < ch.keepUntil.Load()
+	if ch.opening.Load() || ch.partial.Load() || ch.outstanding.Load() > 0 {
+		return true
+	}
+	until := max(ch.keepUntil.Load(), ch.freshUntil.Load())
+	return until != 0 && time.Now().UnixNano() < until
 }
 
 // Ready implements transport.Sink: the socket is not read while too many
@@ -286,10 +300,17 @@ func (ch *Channel) chunk(final byte, request uint32, body []byte, now time.Time)
 			return err
 		}
 		if !a.active() {
+			if a.provider != nil {
+				a.owner = ch.server.assemblyOwner(ch)
+			}
 			ch.partial.Store(true)
 			ch.conn.SetAssemblyDeadline(now.Add(ch.server.limits.AssemblyTimeout))
 		}
-		return a.add(request, body, ch.active.Load())
+		err := a.add(request, body, ch.active.Load())
+		if err != nil {
+			ch.dropPartial() // now, not when the peer has gone
+		}
+		return err
 	}
 	if err := a.check(len(body), ch.maxBody, ch.server.limits.MaxChunkCount); err != nil {
 		return err

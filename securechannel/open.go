@@ -44,7 +44,7 @@ func (e *certificateError) Unwrap() error { return e.err }
 // busyError is a refusal with a hint.
 type busyError struct{ wait time.Duration }
 
-func (e *busyError) Error() string { return "expected wait " + e.wait.String() }
+func (e *busyError) Error() string { return "private key busy, come back in " + e.wait.String() }
 func (e *busyError) text() string {
 	return "RetryAfterMs=" + strconv.FormatInt(int64((e.wait+time.Millisecond-1)/time.Millisecond), 10)
 }
@@ -149,7 +149,10 @@ func (ch *Channel) admit(first bool, p *security.Policy) error {
 	if !first || p.IsNone() || most < 0 {
 		return nil
 	}
-	if wait := ch.server.cfg.Key.Gate().ExpectedWait(security.PriorityIssue); wait > most {
+	if wait := ch.server.cfg.Key.Gate().ExpectedWait(ch.issuePriority()); wait > most {
+		if hint := ch.server.cfg.Hint; hint != nil {
+			wait = hint(ch.claim().Key, time.Now())
+		}
 		return uastatus.New(ua.StatusBadTCPServerTooBusy, "open secure channel", &busyError{wait})
 	}
 	return nil
@@ -170,9 +173,9 @@ func (o *opening) run() {
 func (o *opening) serve(ctx context.Context) error {
 	ch, s := o.ch, o.ch.server
 	id := identity{policy: o.policy, key: s.cfg.Key, peer: ch.peerKey}
-	priority := security.PriorityRenew
+	priority := security.PriorityRenew.Preferred(ch.preferred())
 	if o.first {
-		priority = security.PriorityIssue
+		priority = ch.issuePriority()
 		if !o.policy.IsNone() {
 			cert, err := s.cfg.Validate(ctx, o.header.certificate, o.policy)
 			if err != nil {
@@ -321,6 +324,7 @@ func (o *opening) respond(ctx context.Context, id *identity, pr security.Priorit
 	// Before the client has its answer, after which it may use the token and
 	// even renew it.
 	ch.issued.Store(t)
+	ch.freshUntil.Store(time.Now().Add(freshAnswer).UnixNano())
 	ch.opening.Store(false)
 	return ch.resume()
 }

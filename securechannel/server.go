@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/breakwater-ua/breakwater/budget"
+	"github.com/breakwater-ua/breakwater/isolation"
 	"github.com/breakwater-ua/breakwater/security"
 	"github.com/breakwater-ua/breakwater/transport"
 	"github.com/gopcua/opcua/ua"
@@ -69,6 +70,23 @@ type ServerConfig struct {
 	// Budget for partial messages; nil = one of the default size.
 	Budget *budget.ChunkReassemblyBudget
 
+	// Isolation keeps the bytes of partial messages by owner; several servers
+	// may share one. In SharedOnly, and without one (nil), the Budget's
+	// threshold for channels without a session rules instead.
+	Isolation *isolation.Provider
+
+	// AssemblyOwner decides, for each partial message at its first chunk, whose
+	// bytes it takes. continuity, if not nil, is the same owner with class
+	// Reconnect, limited to ReassemblyBytes (Provider.IssueFor): a channel with
+	// an activated session whose owner nobody has mapped may use that floor.
+	// It is called on the reading goroutine and must not block. nil = the
+	// ingress claim, else the certificate, else the address.
+	AssemblyOwner func(ch *Channel) (owner, continuity *isolation.Owner)
+
+	// Hint gives a refused owner, by its key, the time after which it should
+	// come back; nil = the expected wait.
+	Hint func(owner string, now time.Time) time.Duration
+
 	// MinTokenLifetime and MaxTokenLifetime clamp what clients ask for;
 	// 0 = 60 s and 1 h, at least 1 s (tests).
 	MinTokenLifetime, MaxTokenLifetime time.Duration
@@ -91,6 +109,7 @@ type Server struct {
 	alarms  *rate.Limiter // bounds log lines about attacks
 	ids     atomic.Uint32
 	none    bool // None is offered
+	byOwner bool // partial messages
 
 	mu       sync.Mutex
 	channels map[uint32]*Channel // opened and not closed
@@ -142,6 +161,7 @@ func NewServer(cfg ServerConfig) (*Server, error) {
 		s.log = slog.Default()
 	}
 	s.alarms = rate.NewLimiter(20, 100)
+	s.byOwner = cfg.Isolation != nil && cfg.Isolation.Plan().Mode != isolation.SharedOnly
 	s.cfg = cfg
 	var b [4]byte
 	rand.Read(b[:]) // never fails
