@@ -22,6 +22,7 @@ type Lease struct {
 	provider *Provider
 	account  *account
 	class    Class
+	limited  bool // its owner is: it counts as Established in the owner table
 	n        uint8
 	parts    [maxClaims]part
 }

@@ -25,6 +25,15 @@ func (o *Owner) Class() Class { return o.class }
 // Weight returns the owner's weight in the request queue, at least 1.
 func (o *Owner) Weight() int { return o.weight }
 
+// counts is the class the owner counts as in the owner table: one that is
+// limited to a stage only borrows its class, and fills no place kept for it.
+func (o *Owner) counts() Class {
+	if o.limited {
+		return Established
+	}
+	return o.class
+}
+
 // account is what one key holds.
 type account struct {
 	key     string

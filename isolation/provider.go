@@ -192,7 +192,7 @@ func (p *Provider) admitInline(l *Lease, o *Owner, bytes int64) Reason {
 	}
 	o.account = a
 	p.enter(a, o)
-	l.provider, l.account, l.class, l.n = p, a, o.class, 2
+	l.provider, l.account, l.class, l.limited, l.n = p, a, o.class, o.limited, 2
 	l.parts[0] = part{uint8(s), bytes, reserved}
 	l.parts[1] = part{runSlot, 1, 0}
 	p.take(a, o.class, l.parts[0])
@@ -244,7 +244,7 @@ func (p *Provider) admit(l *Lease, o *Owner, claims []Claim) (Stage, Reason) {
 	}
 	o.account = a
 	p.enter(a, o)
-	*l = Lease{provider: p, account: a, class: o.class, n: uint8(n), parts: parts}
+	*l = Lease{provider: p, account: a, class: o.class, limited: o.limited, n: uint8(n), parts: parts}
 	for _, x := range parts[:n] {
 		p.take(a, o.class, x)
 	}
@@ -307,7 +307,7 @@ func (p *Provider) room(o *Owner) bool {
 		kept--
 	}
 	for _, c := range [...]Class{Bootstrap, Reconnect, Control} {
-		if p.sole[c] == 0 && o.class != c && p.hasFloor[c] {
+		if p.sole[c] == 0 && o.counts() != c && p.hasFloor[c] {
 			kept++
 		}
 	}
@@ -316,7 +316,8 @@ func (p *Provider) room(o *Owner) bool {
 
 // enter counts one more lease of an account.
 func (p *Provider) enter(a *account, o *Owner) {
-	plain := o.class == Established && a.leases == a.classes[Established]
+	counts := o.counts()
+	plain := counts == Established && a.leases == a.classes[Established]
 	if !plain {
 		p.recount(a, -1)
 	}
@@ -330,7 +331,7 @@ func (p *Provider) enter(a *account, o *Owner) {
 		}
 	}
 	a.leases++
-	a.classes[o.class]++
+	a.classes[counts]++
 	if !plain {
 		p.recount(a, +1)
 	}
@@ -372,7 +373,11 @@ func (p *Provider) release(l *Lease) {
 		p.recount(a, -1)
 	}
 	a.leases--
-	a.classes[l.class]--
+	if l.limited {
+		a.classes[Established]--
+	} else {
+		a.classes[l.class]--
+	}
 	if a.leases == 0 {
 		p.present--
 		if a.trusted >= 0 {

@@ -136,6 +136,34 @@ func TestAccountingVectors(t *testing.T) {
 	})
 }
 
+// Continuity: an owner that borrows the reconnect floor of one stage fills no
+// place that the owner table keeps for reconnecting ones.
+func TestLimitedOwnerFillsNoProtectedPlace(t *testing.T) {
+	p := NewProvider(tiny(Balanced, 10, 1, 1, 0, 3))
+	borrow := func(key string) *Owner {
+		o, err := p.IssueFor(key, Reconnect, ReassemblyBytes)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return o
+	}
+	var a, b, re Lease
+	if r := p.TryAcquire(&a, ReassemblyBytes, borrow("a"), 1); r != Granted || a.Reserved(ReassemblyBytes) != 1 {
+		t.Fatal(r, a.Reserved(ReassemblyBytes))
+	}
+	if r := p.TryAcquire(&b, ReassemblyBytes, borrow("b"), 1); r != OwnerTableFull {
+		t.Error("the second of three places, two of which are kept:", r)
+	}
+	if r := p.TryAcquire(&re, Connection, issue(t, p, "re", Reconnect), 1); r != Granted {
+		t.Error("the reconnecting owner proper:", r)
+	}
+	a.Release()
+	re.Release()
+	if p.Owners() != 0 || p.sole[Reconnect] != 0 {
+		t.Error(p.Owners(), "owners,", p.sole[Reconnect], "reconnecting")
+	}
+}
+
 func TestOrderOfChecks(t *testing.T) {
 	plan := tiny(Balanced, 10, 1, 1, 0, 3)
 	plan.Stages[Connection].HardLimit = 2
