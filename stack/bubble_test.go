@@ -224,7 +224,7 @@ func TestCallEndsEarly(t *testing.T) {
 // Calls beyond the limit wait, beyond the queue they are refused as busy with a
 // hint in the header; everybody else goes on.
 func TestBlockingRequestsAreBounded(t *testing.T) {
-	inBubble(t, stack.Options{Limits: stack.Limits{MaxExecutingRequests: 3, MaxQueuedRequests: 2}}, func(s *site) {
+	inBubble(t, stack.Options{Isolation: narrow(3, 2)}, func(s *site) {
 		started := make(chan struct{}, 10)
 		rq := slow(s, started, nil)
 		p := s.connect().login()
@@ -466,7 +466,7 @@ func TestParkedPublish(t *testing.T) {
 }
 
 func TestParkedPublishesAreBounded(t *testing.T) {
-	inBubble(t, stack.Options{Limits: stack.Limits{MaxParkedRequests: 3}}, func(s *site) {
+	inBubble(t, stack.Options{Limits: stack.Limits{MaxParkedRequests: 6}}, func(s *site) {
 		p := s.connect().login()
 		p.must(&ua.CreateSubscriptionRequest{RequestHeader: p.header(), RequestedPublishingInterval: 1000, RequestedLifetimeCount: 1000, RequestedMaxKeepAliveCount: 100, PublishingEnabled: true})
 		p.result(<-p.start(p.encode(&ua.PublishRequest{RequestHeader: p.header()})))

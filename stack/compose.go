@@ -5,10 +5,10 @@ import (
 	"math"
 	"net"
 	"net/url"
-	"runtime"
 	"slices"
 	"strings"
 
+	"github.com/breakwater-ua/breakwater/isolation"
 	"github.com/breakwater-ua/breakwater/service"
 	"github.com/breakwater-ua/breakwater/session"
 	"github.com/breakwater-ua/breakwater/subscription"
@@ -39,15 +39,16 @@ func (s *Server) sessionOptions(auth session.Authenticator) session.Options {
 	so := session.Options{
 		MaxSessions: l.MaxSessions,
 		MinTimeout:  l.MinSessionTimeout, MaxTimeout: l.MaxSessionTimeout,
-		ActivationTimeout:          l.ActivationTimeout,
-		MaxConcurrentEstablishment: o.RateLimits.MaxConcurrentSessionEstablishment,
-		Key:                        s.key,
-		ApplicationURI:             o.ApplicationURI,
-		MaxRequestMessageSize:      uint32(l.MaxMessageSize),
-		Endpoints:                  s.announce.Endpoints,
-		Authenticator:              auth,
-		ValidateUserCertificate:    s.validateUser,
+		ActivationTimeout:       l.ActivationTimeout,
+		Gate:                    s.establish.admit,
+		Key:                     s.key,
+		ApplicationURI:          o.ApplicationURI,
+		MaxRequestMessageSize:   uint32(l.MaxMessageSize),
+		Endpoints:               s.announce.Endpoints,
+		Authenticator:           auth,
+		ValidateUserCertificate: s.validateUser,
 		OnActivate: func(sess *session.Session, from session.Channel, _ bool) {
+			s.establish.completed()
 			if from != nil { // what is parked on the channel it left will not be answered there
 				s.engine.ChannelClosed(sess, from)
 			}
@@ -58,9 +59,6 @@ func (s *Server) sessionOptions(auth session.Authenticator) session.Options {
 		},
 		Logger: s.log,
 	}
-	if o.RateLimits.Disabled || o.RateLimits.EstablishmentUnlimited {
-		so.Gate = func(context.Context, session.Channel) (func(), ua.StatusCode) { return func() {}, ua.StatusOK }
-	}
 	return so
 }
 
@@ -68,7 +66,7 @@ func (s *Server) subscriptionOptions() subscription.Options {
 	l := &s.opts.Limits
 	return subscription.Options{
 		Space:    s.space,
-		Answered: func(session.Channel, uint32) { s.dispatch.parked.Add(-1) },
+		Answered: func(ch session.Channel, id uint32) { s.dispatch.parked.release(parkedKey{ch, id}) },
 		Limits: subscription.Limits{
 			MinPublishingInterval: l.MinPublishingInterval, MaxPublishingInterval: l.MaxPublishingInterval,
 			MaxSubscriptionsPerSession:       l.MaxSubscriptionsPerSession,
@@ -88,28 +86,36 @@ const responseSlack = 64 << 10
 func (s *Server) newDispatcher() *dispatcher {
 	o := &s.opts
 	table := service.NewTable()
-	establish := or(o.RateLimits.MaxConcurrentSessionEstablishment, max(8*runtime.NumCPU(), 128))
-	s.slots = &slots{
-		maxBlocking:      int64(o.Limits.MaxExecutingRequests + o.Limits.MaxQueuedRequests),
-		maxEstablishment: int64(2 * establish), // the session store has the limit proper; this bounds goroutines
-	}
-	if o.RateLimits.Disabled || o.RateLimits.EstablishmentUnlimited {
-		s.slots.maxEstablishment = 1 << 30
-	}
+	fifo := s.provider.Plan().Mode == isolation.SharedOnly
 	d := &dispatcher{
 		srv: s, table: table, set: s.set, admission: o.Admission,
-		decoding:  o.Limits.decoding(),
-		maxReply:  o.Limits.MaxMessageSize + responseSlack,
-		maxParked: int64(o.Limits.MaxParkedRequests),
-		executing: make(chan struct{}, o.Limits.MaxExecutingRequests),
-		counters:  newCounters(table),
+		decoding: o.Limits.decoding(),
+		maxReply: o.Limits.MaxMessageSize + responseSlack,
+		counters: newCounters(table),
+		provider: s.provider,
+		planner:  s.planner,
+		owners:   newOwners(s.provider, o.Classifier),
+		cost:     o.cost(),
+		short:    newWaiting(fifo, (*isolation.Lease).Run),
+		slow:     newWaiting(fifo, (*isolation.Lease).Execute),
+	}
+	d.owners.unprovisioned = func(err error) {
+		if s.alarms.Allow() {
+			s.log.Error("the classifier named an owner that cannot be had: its requests are refused", "error", err)
+		}
 	}
 	d.requests.New = func() any { return new(request) }
 	d.base, d.halt = context.WithCancelCause(context.Background())
-	if d.admission == nil {
-		d.admission = s.slots
-	}
 	return d
+}
+
+// cost is what a request of a size is charged.
+func (o *Options) cost() func(size int) int64 {
+	most := int64(o.Limits.MaxMessageSize)
+	if o.RequestCost == CostEncoded {
+		return func(size int) int64 { return min(most, 4*int64(size)+4096) }
+	}
+	return func(int) int64 { return most }
 }
 
 // hosts lists the names and addresses for the certificate: the machine's, those

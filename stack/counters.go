@@ -14,14 +14,31 @@ type counters struct {
 	services []serviceCounter // one more than the table: unknown services
 	lost     atomic.Uint64    // answers whose channel had gone
 	security atomic.Uint64    // refused for security reasons
+	refused  atomic.Uint64    // answered BadServerTooBusy
 }
 
 type serviceCounter struct {
 	good, bad atomic.Uint64
-	// nanoseconds and timed: how long requests on goroutines of their own took
+	// of requests on goroutines of their own
+	histogram
+	_ [64]byte
+}
+
+// histogram counts durations.
+type histogram struct {
 	nanoseconds, timed atomic.Uint64
 	buckets            [len(latencyBuckets)]atomic.Uint64
-	_                  [64]byte
+}
+
+func (h *histogram) add(d time.Duration) {
+	h.timed.Add(1)
+	h.nanoseconds.Add(uint64(max(d, 0)))
+	for i, top := range latencyBuckets {
+		if d <= top {
+			h.buckets[i].Add(1)
+			return
+		}
+	}
 }
 
 // latencyBuckets are upper bounds of the duration histogram.
@@ -57,15 +74,7 @@ func (c *counters) service(e *service.Entry, code ua.StatusCode) {
 
 // took records the duration of a request that ran on its own goroutine.
 func (c *counters) took(e *service.Entry, d time.Duration) {
-	s := c.of(e)
-	s.timed.Add(1)
-	s.nanoseconds.Add(uint64(max(d, 0)))
-	for i, top := range latencyBuckets {
-		if d <= top {
-			s.buckets[i].Add(1)
-			return
-		}
-	}
+	c.of(e).add(d)
 }
 
 // rejected is the number of requests answered with a Bad result.

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/breakwater-ua/breakwater/addressspace"
+	"github.com/breakwater-ua/breakwater/admission/retry"
+	"github.com/breakwater-ua/breakwater/isolation"
 	"github.com/breakwater-ua/breakwater/securechannel"
 	"github.com/breakwater-ua/breakwater/service"
 	"github.com/breakwater-ua/breakwater/session"
@@ -28,84 +30,172 @@ type dispatcher struct {
 	decoding  uabinary.Limits
 	maxReply  int // bytes of a response when the client names no limit
 
-	requests  sync.Pool     // of *request
-	executing chan struct{} // run slots of requests on their own goroutines
-	base      context.Context
-	halt      context.CancelCauseFunc // ends base with BadServerHalted
-	blocking  group                   // the goroutines of blocking requests
-	draining  atomic.Bool             // shutting down: nothing new starts
-	channels  atomic.Int64
-	parked    atomic.Int64 // Publish requests that wait; see Server.answered
-	maxParked int64
-	counters  *counters
+	requests sync.Pool // of *request
+	base     context.Context
+	halt     context.CancelCauseFunc // ends base with BadServerHalted
+	blocking group                   // requests that wait or run apart from their connection
+	draining atomic.Bool             // shutting down: nothing new starts
+	channels atomic.Int64
+	counters *counters
+
+	provider *isolation.Provider
+	planner  *retry.Planner
+	owners   *owners
+	cost     func(size int) int64 // of a request, in bytes
+	short    waiting              // for a run slot
+	slow     waiting              // for RequestExecution
+	parked   parked               // Publish requests that wait for something to report
+	drained  drain                // how fast waiting requests go
 }
 
 // A request is a service.Request with what the dispatcher keeps beside it.
 type request struct {
 	service.Request
 	arrival Arrival
+
+	ch    *securechannel.Channel
+	owner *isolation.Owner
+	lease isolation.Lease
+
+	// Only of requests that have left their connection's goroutine.
+	m       *securechannel.Message // detached
+	ctx     context.Context
+	cancel  context.CancelFunc // of the timeout hint; nil without one
+	running *service.Running
+	waited  bool // was in a queue
 }
 
 // noCaller stands in where there is no session.
 var noCaller = addressspace.Caller{Anonymous: true}
 
 // Opened implements securechannel.Handler.
-func (d *dispatcher) Opened(ch *securechannel.Channel) { d.channels.Add(1) }
+func (d *dispatcher) Opened(ch *securechannel.Channel) {
+	d.channels.Add(1)
+	d.owners.opened(ch)
+}
 
 // Closed implements securechannel.Handler.
 func (d *dispatcher) Closed(ch *securechannel.Channel, reason transport.CloseReason) {
 	d.channels.Add(-1)
+	d.owners.closed(ch)
 	d.set.Calls().CancelOwner(ch, ua.StatusBadSecureChannelClosed)
 	d.set.Sessions.ChannelClosed(ch)
 }
 
-// Message implements securechannel.Handler.
+// Message implements securechannel.Handler: it finds the session and the owner
+// from the header, admits the request, and runs it here while there is a run
+// slot and the handler does not block.
 func (d *dispatcher) Message(ch *securechannel.Channel, m *securechannel.Message) {
 	r := d.requests.Get().(*request)
-	r.Channel, r.RequestID = ch, m.RequestID
+	r.Channel, r.RequestID, r.ch = ch, m.RequestID, ch
 	r.Time = m.Received
 	r.Now = uabinary.FromTime(r.Time)
 	entry, code := d.route(ch, r, m.Body)
-	if code != ua.StatusOK {
-		d.refuse(ch, r, entry, code)
-		return
-	}
 	r.Entry = entry
-	a := &r.arrival
-	*a = Arrival{Service: entry, Channel: ch, Session: r.Session, Size: len(m.Body), Blocking: entry.MayBlock}
-	if code := d.admission.Admit(a); code != ua.StatusOK {
-		r.RetryHint = a.RetryAfter
-		d.refuse(ch, r, entry, code)
-		return
-	}
-	switch {
-	case entry.MayBlock:
-		d.spawn(ch, r, m)
-		return
-	case entry.MayPark:
-		m.Park() // before an answer can overtake it
-	}
-	r.Begin(0)
-	code = d.handle(&r.Request)
-	if r.Deferred() {
-		d.admission.Release(a)
-		a.Blocking = true
-		if code := d.admission.Admit(a); code != ua.StatusOK {
+	if code == ua.StatusOK && d.admission != nil {
+		a := &r.arrival
+		*a = Arrival{Service: entry, Channel: ch, Session: r.Session, Size: len(m.Body), Blocking: entry.MayBlock}
+		if code = d.admission.Admit(a); code != ua.StatusOK {
 			r.RetryHint = a.RetryAfter
-			d.refuse(ch, r, entry, code)
+			*a = Arrival{}
+		}
+	}
+	if code != ua.StatusOK {
+		d.refuse(r, code)
+		return
+	}
+	binding := r.Session
+	if !entry.NeedsSession && entry.Kind != service.KindOther { // the store checks these tokens, later
+		binding = d.set.Sessions.Peek(ch, r.Header.AuthenticationToken)
+	}
+	r.owner = d.owners.of(ch, binding, kindOf(entry))
+	d.admit(r, m)
+}
+
+// admit takes what the request needs and sends it on its way.
+func (d *dispatcher) admit(r *request, m *securechannel.Message) {
+	bytes := d.cost(len(m.Body))
+	var reason isolation.Reason
+	saturated := false
+	switch {
+	case r.Entry.Kind == service.KindEstablish: // SessionEstablishment bounds the work, and the bytes those who ask for it
+		reason = d.provider.Admit(&r.lease, r.owner, []isolation.Claim{{Stage: isolation.RequestQueueBytes, Amount: bytes}})
+		if reason == isolation.Granted {
+			d.apart(r, m, nil)
 			return
 		}
-		d.spawn(ch, r, m)
+	case r.Entry.MayBlock:
+		if saturated = d.slow.any(); !saturated {
+			if reason, saturated = d.provider.AdmitBlocking(&r.lease, r.owner, bytes); reason == isolation.Granted {
+				d.apart(r, m, &d.slow)
+				return
+			}
+		}
+	case r.Entry.MayPark:
+		if saturated = d.short.any(); !saturated {
+			if reason, saturated = d.provider.AdmitParking(&r.lease, r.owner, bytes); reason == isolation.Granted {
+				d.inline(r, m)
+				return
+			}
+		}
+	default:
+		if saturated = d.short.any(); !saturated {
+			if reason, saturated = d.provider.AdmitInline(&r.lease, r.owner, bytes); reason == isolation.Granted {
+				d.inline(r, m)
+				return
+			}
+		}
+	}
+	if saturated || reason == isolation.Capacity && r.Entry.Kind != service.KindEstablish {
+		if reason = d.claimPlace(r, bytes); reason == isolation.Granted {
+			w := &d.short
+			if r.Entry.MayBlock {
+				w = &d.slow
+			}
+			d.wait(r, m, w)
+			return
+		}
+	}
+	d.refuse(r, d.overloaded(r, reason))
+}
+
+// inline runs a request on the goroutine that read it.
+func (d *dispatcher) inline(r *request, m *securechannel.Message) {
+	r.Begin(0)
+	var code ua.StatusCode
+	if r.Entry.MayPark {
+		m.Park() // before an answer can overtake it
+		code = d.handleParking(r)
+	} else {
+		code = d.handle(&r.Request)
+	}
+	if r.Deferred() {
+		d.goApart(r, m)
+	} else {
+		if r.Parked {
+			d.count(&r.Request, ua.StatusOK)
+		} else {
+			d.reply(r.Channel, &r.Request, code)
+		}
+		d.finish(r)
+	}
+	if d.short.any() {
+		d.pump(&d.short)
+	}
+}
+
+// goApart continues a request whose handler found, on its connection's
+// goroutine, that it may block.
+func (d *dispatcher) goApart(r *request, m *securechannel.Message) {
+	if !d.slow.any() && r.lease.Execute() == isolation.Granted {
+		d.apart(r, m, &d.slow)
 		return
 	}
-	if r.Parked {
-		d.parked.Add(1)
-		d.count(&r.Request, ua.StatusOK)
-	} else {
-		d.reply(ch, &r.Request, code)
+	if reason := r.lease.Enqueue(); reason != isolation.Granted {
+		d.refuse(r, d.overloaded(r, reason))
+		return
 	}
-	d.admission.Release(a)
-	d.done(r)
+	d.wait(r, m, &d.slow)
 }
 
 // route reads the header and checks, in this order: whether there is such a
@@ -126,10 +216,8 @@ func (d *dispatcher) route(ch *securechannel.Channel, r *request, body []byte) (
 		return entry, ua.StatusBadSecurityPolicyRejected
 	case entry == nil || !entry.Supported():
 		return entry, ua.StatusBadServiceUnsupported
-	case entry.MayPark && d.parked.Load() >= d.maxParked:
-		return entry, uastatus.BadServerTooBusy
 	case d.draining.Load() && entry.MayBlock:
-		return entry, d.drained(entry)
+		return entry, d.halted(entry)
 	case entry.NeedsSession:
 		s, code := d.set.Sessions.Lookup(ch, r.Header.AuthenticationToken, r.Time)
 		if code != ua.StatusOK {
@@ -147,7 +235,7 @@ func (d *dispatcher) route(ch *securechannel.Channel, r *request, body []byte) (
 // whoever wants to establish a session is told that the server is busy, the
 // others that it has ended. What is answered at once goes on, so that clients
 // see the ServerStatus of a server that is about to end.
-func (d *dispatcher) drained(e *service.Entry) ua.StatusCode {
+func (d *dispatcher) halted(e *service.Entry) ua.StatusCode {
 	if e.Kind == service.KindEstablish {
 		return uastatus.BadServerTooBusy
 	}
@@ -193,6 +281,9 @@ func (d *dispatcher) reply(ch session.Channel, r *service.Request, code ua.Statu
 	if err != nil { // the channel is gone, and with it whoever waited
 		d.counters.lost.Add(1)
 	}
+	if code == uastatus.BadServerTooBusy {
+		d.counters.refused.Add(1)
+	}
 }
 
 // keepAfterHint is how much longer than its hint a client that was refused a
@@ -203,7 +294,7 @@ const keepAfterHint = 5 * time.Second
 // a client that was told to come back.
 func (d *dispatcher) busy(ch session.Channel, r *service.Request) {
 	if r.RetryHint == 0 {
-		r.RetryHint = busyRetry
+		r.RetryHint = d.workHint()
 		if d.draining.Load() {
 			r.RetryHint = drainRetry
 		}
@@ -221,92 +312,51 @@ func (d *dispatcher) count(r *service.Request, code ua.StatusCode) {
 	}
 }
 
+// overloaded gives a refused request its hint and the status code of the reason.
+func (d *dispatcher) overloaded(r *request, reason isolation.Reason) ua.StatusCode {
+	code := statusOf(reason)
+	if code != uastatus.BadServerTooBusy {
+		return code
+	}
+	if r.Entry.Kind == service.KindEstablish {
+		r.RetryHint = d.planner.Slot(keyOf(r.owner), r.Time)
+	} else {
+		r.RetryHint = d.workHint()
+	}
+	return code
+}
+
+// workHint is how long what waits takes at the rate at which it goes.
+func (d *dispatcher) workHint() time.Duration {
+	return d.planner.Work(int(d.short.n.Load()+d.slow.n.Load())+1, d.drained.rate(time.Now()))
+}
+
 // refuse answers a request that was not admitted.
-func (d *dispatcher) refuse(ch session.Channel, r *request, e *service.Entry, code ua.StatusCode) {
-	r.Entry = e
-	d.reply(ch, &r.Request, code)
-	d.done(r)
+func (d *dispatcher) refuse(r *request, code ua.StatusCode) {
+	d.reply(r.Channel, &r.Request, code)
+	d.finish(r)
 }
 
-// done gives the request back to the pool.
-func (d *dispatcher) done(r *request) {
+// finish gives everything back that a request held. It is called exactly once
+// for each, after the answer.
+func (d *dispatcher) finish(r *request) {
+	r.lease.Release()
+	if r.arrival.Service != nil {
+		d.admission.Release(&r.arrival)
+		r.arrival = Arrival{}
+	}
+	if r.running != nil {
+		r.running.End()
+		if r.cancel != nil {
+			r.cancel()
+		}
+		r.running, r.cancel, r.ctx = nil, nil, nil
+	}
+	if m := r.m; m != nil {
+		r.m = nil
+		m.Release()
+	}
 	r.Reset()
-	r.arrival = Arrival{}
+	r.ch, r.owner, r.waited = nil, nil, false
 	d.requests.Put(r)
-}
-
-// spawn runs a request that may block on a goroutine of its own. The message
-// leaves the read batch, so that its neighbours' answers do not wait for it.
-func (d *dispatcher) spawn(ch *securechannel.Channel, r *request, m *securechannel.Message) {
-	m = m.Detach()
-	r.Body.Reset(m.Body, &d.decoding)
-	r.Body.TypeID()
-	r.Header = r.Body.RequestHeader()
-	d.blocking.Go(func() {
-		defer m.Release()
-		defer d.done(r)
-		defer d.admission.Release(&r.arrival)
-		d.runBlocking(ch, r)
-	})
-}
-
-// errTimeoutHint is the cause of a context that ended by the client's hint.
-var errTimeoutHint = uastatus.New(ua.StatusBadTimeout, "timeout hint", nil)
-
-// runBlocking waits for a run slot, runs the handler and answers. When the
-// request's context ends first (Cancel, the session's end, the timeout hint,
-// shutdown) the client is answered then, and what the handler still comes to is
-// dropped.
-func (d *dispatcher) runBlocking(ch *securechannel.Channel, r *request) {
-	defer func() { d.counters.took(r.Entry, time.Since(r.Time)) }()
-	var owner service.Owner = ch
-	if r.Session != nil {
-		owner = r.Session
-	}
-	base := d.base
-	if hint := time.Duration(r.Header.TimeoutHint) * time.Millisecond; hint > 0 {
-		var cancel context.CancelFunc
-		base, cancel = context.WithDeadlineCause(base, r.Time.Add(hint), errTimeoutHint)
-		defer cancel()
-	}
-	ctx, running := d.set.Calls().Start(base, owner, r.Header.RequestHandle)
-	defer running.End()
-	var answered atomic.Bool
-	early := func() {
-		if answered.CompareAndSwap(false, true) {
-			d.replyEarly(ch, r, uastatus.Code(context.Cause(ctx)))
-		}
-	}
-	if r.Entry.Kind != service.KindEstablish { // those have a limit of their own
-		select {
-		case d.executing <- struct{}{}:
-			defer func() { <-d.executing }()
-		case <-ctx.Done():
-		}
-	}
-	if ctx.Err() != nil { // ended while it waited: it never runs
-		early()
-		return
-	}
-	gone := make(chan struct{})
-	stop := context.AfterFunc(ctx, func() {
-		defer close(gone)
-		early()
-	})
-	r.Context, r.MayBlock = ctx, true
-	r.Begin(0)
-	code := d.handle(&r.Request)
-	if !stop() { // the answer has been given or is being given
-		<-gone
-	}
-	if answered.CompareAndSwap(false, true) {
-		d.reply(ch, &r.Request, code)
-	}
-}
-
-// replyEarly answers with a fault while the handler still owns the request.
-func (d *dispatcher) replyEarly(ch session.Channel, r *request, code ua.StatusCode) {
-	f := service.Request{RequestID: r.RequestID, Entry: r.Entry, Header: r.Header, Time: r.Time, Now: r.Now, Session: r.Session}
-	d.reply(ch, &f, code)
-	f.Reset()
 }

@@ -5,23 +5,19 @@ import (
 	"sync"
 )
 
-// A group counts goroutines like a sync.WaitGroup, but may be waited for while
-// others still start, and the wait ends with a context.
+// A group counts work on goroutines like a sync.WaitGroup, but may be waited for
+// while more of it comes, and the wait ends with a context.
 type group struct {
 	mu   sync.Mutex
 	n    int
 	idle chan struct{} // closed when n falls to 0; nil while nobody waits
 }
 
-// Go runs f on a goroutine of the group.
-func (g *group) Go(f func()) {
+// enter counts one more, leave one less.
+func (g *group) enter() {
 	g.mu.Lock()
 	g.n++
 	g.mu.Unlock()
-	go func() {
-		defer g.leave()
-		f()
-	}()
 }
 
 func (g *group) leave() {
@@ -34,7 +30,7 @@ func (g *group) leave() {
 	g.mu.Unlock()
 }
 
-// Wait returns nil when no goroutine of the group runs, or ctx's error.
+// Wait returns nil when there is no work, or ctx's error.
 func (g *group) Wait(ctx context.Context) error {
 	g.mu.Lock()
 	if g.n == 0 {
@@ -54,7 +50,7 @@ func (g *group) Wait(ctx context.Context) error {
 	}
 }
 
-// Len returns the number of goroutines that run.
+// Len returns how much work there is.
 func (g *group) Len() int {
 	g.mu.Lock()
 	defer g.mu.Unlock()

@@ -43,12 +43,18 @@ const shutdownGrace = 10 * time.Second
 func (s *Server) newListening() error {
 	o := &s.opts
 	g := transport.GateOptions{
-		MaxConnections:       o.Limits.MaxChannels,
-		ConnectionsPerSecond: float64(o.RateLimits.ConnectionsPerSecond),
-		ConnectionBurst:      o.RateLimits.ConnectionBurst,
-		ConnectionsUnlimited: o.RateLimits.Disabled || o.RateLimits.ConnectionsUnlimited,
-		HelloTimeout:         o.Limits.HelloTimeout,
-		Logger:               s.log,
+		MaxConnections:          o.Limits.MaxChannels,
+		ConnectionsPerSecond:    float64(o.RateLimits.ConnectionsPerSecond),
+		ConnectionBurst:         o.RateLimits.ConnectionBurst,
+		ConnectionsUnlimited:    o.RateLimits.Disabled || o.RateLimits.ConnectionsUnlimited,
+		PoliteRefusalsPerSecond: o.RateLimits.PoliteRefusalsPerSecond,
+		Limiter:                 o.ConnectionLimiter,
+		PerAddress:              s.perAddress,
+		Isolation:               s.provider,
+		Classifier:              o.Classifier,
+		Hint:                    s.planner.Slot,
+		HelloTimeout:            o.Limits.HelloTimeout,
+		Logger:                  s.log,
 	}
 	gate, err := transport.NewGate(g)
 	if err != nil {

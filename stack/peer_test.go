@@ -62,6 +62,7 @@ func inBubble(t *testing.T, o stack.Options, f func(s *site)) {
 		if st.Channels != 0 || st.Sessions != 0 || st.Subscriptions != 0 || st.MonitoredItems != 0 || st.ParkedPublishes != 0 || st.BlockingRequests != 0 || st.BudgetReserved != 0 {
 			t.Errorf("left behind: %+v", st)
 		}
+		noLeases(t, srv)
 		if n := buffer.Outstanding(); n != 0 { // counted with -tags bufdebug
 			t.Errorf("%d buffers left behind\n%s", n, buffer.Leaks())
 		}

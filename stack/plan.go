@@ -81,24 +81,23 @@ func isolationError(err error) error {
 	return &OptionError{Field: field, Reason: reason}
 }
 
-// connectionTokens is the limiter of overload.md §2 with room kept for trusted,
-// start-up and returning owners; nil when the plain bucket, the host's limiter
-// or none is used.
-func (o *Options) connectionTokens(p *isolation.Plan) (*isolation.TokenLimiter, error) {
+// checkTokens reports rates of connections that leave nothing beside the tokens
+// kept for trusted, start-up and returning owners. The transport's Gate makes
+// the limiter.
+func (o *Options) checkTokens(p *isolation.Plan) error {
 	r := &o.RateLimits
 	keeps := p.Mode == isolation.Balanced || p.Mode == isolation.TrustedReservations
 	if !keeps || r.Disabled || r.ConnectionsUnlimited || o.ConnectionLimiter != nil {
-		return nil, nil
+		return nil
 	}
 	keys := make([]string, len(p.Trusted))
 	for i := range p.Trusted {
 		keys[i] = p.Trusted[i].Key
 	}
-	l, err := isolation.NewTokenLimiter(float64(r.ConnectionsPerSecond), r.ConnectionBurst, keys)
-	if err != nil {
-		return nil, isolationError(err)
+	if _, err := isolation.NewTokenLimiter(float64(r.ConnectionsPerSecond), r.ConnectionBurst, keys); err != nil {
+		return isolationError(err)
 	}
-	return l, nil
+	return nil
 }
 
 // divide makes the plan and what keeps account of it, and tells the operator.
@@ -106,9 +105,6 @@ func (s *Server) divide() error {
 	o := &s.opts
 	plan, err := o.plan()
 	if err != nil {
-		return err
-	}
-	if s.tokens, err = o.connectionTokens(plan); err != nil {
 		return err
 	}
 	if n := o.RateLimits.ConnectionsPerSecondPerAddress; n > 0 && !o.RateLimits.Disabled {

@@ -24,6 +24,7 @@ import (
 	"github.com/breakwater-ua/breakwater/session"
 	"github.com/breakwater-ua/breakwater/subscription"
 	"github.com/gopcua/opcua/ua"
+	"golang.org/x/time/rate"
 )
 
 // ErrServerClosed is returned by Run, Listen and Serve after Shutdown.
@@ -50,9 +51,9 @@ type Server struct {
 
 	provider   *isolation.Provider
 	planner    *retry.Planner
-	tokens     *isolation.TokenLimiter   // nil: see connectionTokens
 	perAddress *isolation.AddressLimiter // nil: no limit
 	establish  *establishment
+	alarms     *rate.Limiter // bounds log lines that clients can cause
 
 	state      atomic.Int32 // ua.ServerState
 	shutdownAt atomic.Int64 // Unix nanoseconds; 0 = none announced
@@ -74,6 +75,7 @@ func NewServer(o Options) (*Server, error) {
 	}
 	s := &Server{opts: o.resolved(), started: time.Now().UTC(), closing: make(chan struct{}), closed: make(chan struct{})}
 	s.log = s.opts.Logger
+	s.alarms = rate.NewLimiter(1, 10)
 	s.state.Store(int32(ua.ServerStateRunning))
 	if err := s.compose(); err != nil {
 		s.discard()
@@ -112,6 +114,7 @@ func (s *Server) compose() error {
 	auth := authenticator{anonymous: o.Security.AllowAnonymous, host: o.Authenticator}
 	s.announce = s.newAnnouncer(auth.TokenTypes())
 	s.engine = subscription.NewEngine(s.subscriptionOptions())
+	s.establish = s.newEstablishment()
 	s.sessions = session.NewStore(s.sessionOptions(auth))
 	s.set = &service.Set{
 		Space: space, Sessions: s.sessions, Subscriptions: s.engine, Discovery: s.announce,

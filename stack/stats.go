@@ -16,11 +16,12 @@ type Stats struct {
 	MonitoredItems         int
 	ParkedPublishes        int
 	CumulatedSubscriptions uint64
-	BlockingRequests       int   // requests on goroutines of their own, running or waiting
+	BlockingRequests       int   // requests apart from their connection's goroutine, running or waiting
+	QueuedRequests         int   // those of them that wait for a place to run
 	BudgetReserved         int64 // bytes of partly received messages
 	BudgetMax              int64
 	BudgetRefused          uint64
-	RefusedRequests        uint64 // refused by admission
+	RefusedRequests        uint64 // answered BadServerTooBusy
 	RejectedRequests       uint64 // answered with a Bad result
 	LostResponses          uint64 // whose channel had gone
 	// SecurityRejectedRequests were refused for security reasons.
@@ -58,10 +59,11 @@ func (s *Server) Stats() Stats {
 		ParkedPublishes:        counts.ParkedPublish,
 		CumulatedSubscriptions: counts.Created,
 		BlockingRequests:       d.blocking.Len(),
+		QueuedRequests:         d.short.queue.Len() + d.slow.queue.Len(),
 		BudgetReserved:         s.budget.Reserved(),
 		BudgetMax:              s.budget.Max(),
 		BudgetRefused:          s.budget.Refused(),
-		RefusedRequests:        s.slots.refused.Load(),
+		RefusedRequests:        d.counters.refused.Load(),
 		LostResponses:          d.counters.lost.Load(),
 	}
 	entries := d.table.Entries()

@@ -97,8 +97,7 @@ func (o Options) Validate() error {
 	if err != nil {
 		return err
 	}
-	_, err = o.connectionTokens(plan)
-	return err
+	return o.checkTokens(plan)
 }
 
 // resolved returns a copy with the defaults filled in.
@@ -129,8 +128,11 @@ func (o Options) resolved() Options {
 	r.MaxConcurrentSessionEstablishment = or(r.MaxConcurrentSessionEstablishment, max(8*runtime.NumCPU(), 128))
 	r.SessionEstablishmentQueueLimit = max(r.SessionEstablishmentQueueLimit, 0)
 	r.ListenBacklog = or(r.ListenBacklog, 512)
-	if o.Isolation.HandshakeTimeout == 0 {
-		o.Isolation.HandshakeTimeout = o.Limits.HandshakeTimeout
+	switch h := &o.Isolation.HandshakeTimeout; { // one deadline, which has two names
+	case *h == 0:
+		*h = o.Limits.HandshakeTimeout
+	case *h > 0:
+		o.Limits.HandshakeTimeout = *h
 	}
 	if o.Retry.Min == 0 {
 		o.Retry.Min = retry.DefaultMin
