@@ -127,18 +127,12 @@ func (g *Gate) enter(a *Admission, now time.Time, ask bool) (RefusalReason, time
 		return r, 0
 	}
 	narrow := !again && a.port.Max > 0 && a.port.used >= a.port.Max
-	if r == RefusedCapacity || narrow {
-		if g.candidate(now, a, full, narrow) == nil {
-			a.giveStages()
-			g.mu.Unlock()
-			if narrow && r == RefusedNone {
-				r = RefusedListener
-			}
-			return r, 0
-		}
-		ask = true
+	if r == RefusedCapacity && g.candidate(now, a, full, narrow) == nil {
+		g.mu.Unlock()
+		return r, 0
 	}
 	g.mu.Unlock()
+	ask = ask || narrow || r == RefusedCapacity
 
 	if ask && !a.asked {
 		a.asked = true
