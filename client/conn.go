@@ -111,7 +111,7 @@ func (c *conn) receive() {
 				c.answer(id, answer{err: abort})
 				continue
 			}
-			c.fail(err)
+			c.fail(lost(err))
 			break
 		}
 		c.answer(id, answer{body: append(make([]byte, 0, len(body)), body...)})
@@ -123,6 +123,15 @@ func (c *conn) receive() {
 	for _, w := range pending {
 		w.give(answer{err: c.failure()})
 	}
+}
+
+// lost gives an error of the network a StatusCode.
+func lost(err error) error {
+	var code ua.StatusCode
+	if errors.As(err, &code) {
+		return err
+	}
+	return errors.Join(ua.StatusBadConnectionClosed, err)
 }
 
 func (c *conn) answer(id uint32, a answer) {
@@ -146,7 +155,7 @@ func (c *conn) send() {
 			case errors.Is(err, ua.StatusBadRequestTooLarge):
 				c.answer(o.id, answer{err: err})
 			default:
-				c.fail(err)
+				c.fail(lost(err))
 			}
 		case <-c.ctx.Done():
 			return

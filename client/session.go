@@ -66,16 +66,25 @@ type link struct {
 	server *serverSession
 	ctx    context.Context
 	cancel context.CancelFunc
-	faults chan event
 	kick   chan struct{} // something for the publisher to look at
+
+	sessionLost, subscriptionsLost chan event
 }
 
 // fault ends the link, or has its subscriptions looked at. Only the first of
 // several counts, so there is one recovery however many notice (hostile.md C11).
+// Publishing ends at once with the session.
 func (l *link) fault(e event) {
+	to := l.subscriptionsLost
+	if e.outcome == outcomeSessionLost {
+		to = l.sessionLost
+	}
 	select {
-	case l.faults <- e:
+	case to <- e:
 	default:
+	}
+	if e.outcome == outcomeSessionLost {
+		l.cancel()
 	}
 }
 
@@ -363,7 +372,8 @@ func (s *Session) create() error {
 // beOnline serves until something is wrong.
 func (s *Session) beOnline(retry time.Duration) event {
 	s.release()
-	l := &link{conn: s.conn, server: s.server, faults: make(chan event, 1), kick: make(chan struct{}, 1)}
+	l := &link{conn: s.conn, server: s.server, kick: make(chan struct{}, 1),
+		sessionLost: make(chan event, 1), subscriptionsLost: make(chan event, 1)}
 	l.ctx, l.cancel = context.WithCancel(s.ctx)
 	s.mu.Lock()
 	s.link = l
@@ -407,13 +417,14 @@ func (s *Session) serve(l *link, retry time.Duration) event {
 			e := event{outcome: outcomeBroken}
 			e.code, e.hint = reconnect.Signal(s.trouble)
 			return e
-		case e := <-l.faults:
-			if e.outcome == outcomeSubscriptionsLost && retry > 0 {
+		case e := <-l.sessionLost:
+			s.trouble = e.code
+			return e
+		case e := <-l.subscriptionsLost:
+			if retry > 0 {
 				continue // will be looked at anyway
 			}
-			if e.code != ua.StatusOK {
-				s.trouble = e.code
-			}
+			s.trouble = e.code
 			return e
 		case <-again:
 			return event{outcome: outcomeRetry}
