@@ -43,6 +43,9 @@ func (s *Server) assemblyOwner(ch *Channel) *isolation.Owner {
 	return owner
 }
 
+// HasSession reports whether an activated session uses the channel.
+func (ch *Channel) HasSession() bool { return ch.active.Load() }
+
 // preferred is the place of the channel's owner within a class of the crypto
 // gate (overload.md §8a).
 func (ch *Channel) preferred() int {

@@ -77,6 +77,7 @@ func (st *Store) activate(ctx context.Context, ch Channel, s *Session, rq *ua.Ac
 	if a.first {
 		a.priority = security.PrioritySession
 	}
+	a.priority = a.priority.Preferred(st.opts.Preference(ctx))
 	token, err := a.identityToken()
 	if err != nil {
 		return nil, err

@@ -291,7 +291,7 @@ func (st *Store) serverSignature(ctx context.Context, policy *security.Policy, c
 	}
 	data := make([]byte, 0, len(certificate)+len(nonce))
 	data = append(append(data, certificate...), nonce...)
-	sig, err := policy.Sign(ctx, st.opts.Key, security.PrioritySession, data)
+	sig, err := policy.Sign(ctx, st.opts.Key, security.PrioritySession.Preferred(st.opts.Preference(ctx)), data)
 	if err != nil {
 		return nil, uastatus.New(uastatus.Code(err), "sign for the client", err)
 	}

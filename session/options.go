@@ -52,6 +52,11 @@ type Options struct {
 	// plain bound of MaxConcurrentEstablishment.
 	Gate Gate
 
+	// Preference puts the private-key operations of a call ahead of others of
+	// the same kind: 0 (everybody), 1 or 2, see security.Priority.Preferred. ctx
+	// is that of the call. nil: 0.
+	Preference func(ctx context.Context) int
+
 	// Key is the server's application instance certificate with its private key.
 	// nil: only policy None and identities without secrets work.
 	Key *security.Key
@@ -117,6 +122,9 @@ func (o Options) resolved() Options {
 	o.MaxConcurrentEstablishment = orInt(o.MaxConcurrentEstablishment, max(8*runtime.NumCPU(), 128))
 	if o.Gate == nil {
 		o.Gate = ConcurrencyGate(o.MaxConcurrentEstablishment)
+	}
+	if o.Preference == nil {
+		o.Preference = func(context.Context) int { return 0 }
 	}
 	if o.Authenticator == nil {
 		o.Authenticator = Anonymous{}

@@ -41,6 +41,7 @@ func (s *Server) sessionOptions(auth session.Authenticator) session.Options {
 		MinTimeout:  l.MinSessionTimeout, MaxTimeout: l.MaxSessionTimeout,
 		ActivationTimeout:       l.ActivationTimeout,
 		Gate:                    s.establish.admit,
+		Preference:              s.establish.preference,
 		Key:                     s.key,
 		ApplicationURI:          o.ApplicationURI,
 		MaxRequestMessageSize:   uint32(l.MaxMessageSize),

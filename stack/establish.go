@@ -71,6 +71,14 @@ func (e *establishment) admit(ctx context.Context, _ session.Channel) (func(), u
 	}), ua.StatusOK
 }
 
+// preference implements session.Options.Preference.
+func (e *establishment) preference(ctx context.Context) int {
+	if r, _ := ctx.Value(establishing{}).(*request); r != nil {
+		return preference(r.owner)
+	}
+	return 0
+}
+
 // refuse gives the client a place in line.
 func (e *establishment) refuse(r *request, reason isolation.Reason) ua.StatusCode {
 	e.refused.Add(1)

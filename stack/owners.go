@@ -84,6 +84,32 @@ func (o *owners) of(ch *securechannel.Channel, sess *session.Session, kind isola
 // forget makes the next request of a session ask the classifier again.
 func (o *owners) forget(sess *session.Session) { sess.Running.Store((*binding)(nil)) }
 
+// assembly is what securechannel asks for the owner of a partial message; nil
+// leaves that to its default, which is right where no classifier looks at
+// channels.
+func (o *owners) assembly() func(*securechannel.Channel) (owner, continuity *isolation.Owner) {
+	if o.classifier == nil || o.shared != nil {
+		return nil
+	}
+	return func(ch *securechannel.Channel) (owner, continuity *isolation.Owner) {
+		facts := channelFacts(ch)
+		claim, mapped := o.classifier.Classify(isolation.Other, &facts, nil)
+		if !mapped {
+			claim = isolation.Classify(nil, isolation.Other, &facts, nil)
+			mapped = facts.Ingress.Key != ""
+		}
+		var err error
+		if owner, err = o.provider.Issue(claim.Key, claim.Class); err == nil && !mapped && ch.HasSession() {
+			// the continuity rule: it may use the reconnect floor, of this stage only
+			continuity, err = o.provider.IssueFor(claim.Key, isolation.Reconnect, isolation.ReassemblyBytes)
+		}
+		if err != nil && o.unprovisioned != nil {
+			o.unprovisioned(err)
+		}
+		return owner, continuity
+	}
+}
+
 // unchanged reports whether a request that has waited still belongs to the
 // owner it was admitted for.
 func (o *owners) unchanged(r *request) bool {
@@ -129,12 +155,9 @@ func (o *owners) bind(ch *securechannel.Channel, sess *session.Session) *binding
 // channelFacts says what a classifier may know of a channel. Without security a
 // certificate proves nothing; such channels have none.
 func channelFacts(ch *securechannel.Channel) isolation.ChannelFacts {
-	f := isolation.ChannelFacts{ID: ch.ID(), Remote: ch.RemoteAddr(), Local: ch.LocalAddr()}
+	f := isolation.ChannelFacts{ID: ch.ID(), Remote: ch.RemoteAddr(), Local: ch.LocalAddr(), Ingress: ch.Ingress()}
 	if !ch.SecurityPolicy().IsNone() {
 		f.Certificate = ch.PeerCertificate()
-	}
-	if c, ok := any(ch).(interface{ Ingress() isolation.OwnerClaim }); ok {
-		f.Ingress = c.Ingress()
 	}
 	return f
 }
