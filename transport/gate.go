@@ -145,7 +145,7 @@ type Gate struct {
 	used       int           // Connection stage
 	handshakes int           // Handshake stage
 	lingering  int           // reclaimed ones whose close has not returned
-	barren     time.Time     // nothing is reclaimable before
+	barren     time.Time     // no use in looking for a victim before
 	phases     [phases]list
 }
 

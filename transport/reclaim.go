@@ -85,7 +85,9 @@ const (
 // full, and those in a floor that the newcomer may not use. The Gate's lock is
 // held.
 func (g *Gate) candidate(now time.Time, a *Admission, full isolation.Stage, ofPort bool) *Admission {
-	if g.lingering >= maxLingering || now.Before(g.barren) {
+	// Only a scan for what everybody could use says something about the next.
+	general := full == isolation.Connection && !ofPort && a.claim.Class == isolation.Established
+	if g.lingering >= maxLingering || general && now.Before(g.barren) {
 		return nil
 	}
 	seen := 0
@@ -105,7 +107,7 @@ func (g *Gate) candidate(now time.Time, a *Admission, full isolation.Stage, ofPo
 			return v
 		}
 	}
-	if seen >= longScan {
+	if general && seen >= longScan {
 		g.barren = now.Add(scanPause)
 	}
 	return nil
