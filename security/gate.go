@@ -207,12 +207,12 @@ func (g *CryptoGate) work() {
 		start := time.Now()
 		o.err = run(o.f)
 		took := time.Since(start) / time.Duration(o.n)
-		close(o.done)
 		g.mu.Lock()
 		g.running--
 		if took > 0 {
 			g.mean += (took - g.mean) / 8
 		}
+		close(o.done) // last: whoever waited finds the counts up to date
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"runtime"
 	"strings"
 	"sync"
 	"syscall"
@@ -26,7 +27,10 @@ func nice(t testing.TB, tid int) int {
 func TestPrivateKeyRunsOnlyOnNicedWorkers(t *testing.T) {
 	g := NewCryptoGate(2)
 	defer g.Close()
-	here := nice(t, syscall.Getpid())
+	// Not that of the process: its main thread may have served a gate before.
+	runtime.LockOSThread()
+	here := nice(t, syscall.Gettid())
+	runtime.UnlockOSThread()
 
 	var mu sync.Mutex
 	threads := map[int]int{}
