@@ -42,6 +42,9 @@ type Request struct {
 	Parked    bool                 // the answer comes later, from elsewhere
 	Limit     int                  // largest response in bytes the client and the server take; 0 = none
 	RetryHint time.Duration        // sent with a BadServerTooBusy fault; 0 = none
+	// AdditionalHeader is sent in the ResponseHeader, of a fault too, where a
+	// retry hint joins its parameters. It must be set before Begin.
+	AdditionalHeader uabinary.ExtensionObject
 
 	buf      *buffer.Buffer // owner of the array Out started in
 	deferred bool
@@ -111,8 +114,12 @@ func (r *Request) header(b []byte, typeID uint32, code ua.StatusCode) []byte {
 	b = binary.LittleEndian.AppendUint64(b, uint64(r.Now))
 	b = binary.LittleEndian.AppendUint32(b, r.Header.RequestHandle)
 	b = binary.LittleEndian.AppendUint32(b, uint32(code))
-	// no DiagnosticInfo; a null string table; an AdditionalHeader without type or body
-	return append(b, 0, 0xff, 0xff, 0xff, 0xff, 0, 0, 0)
+	// no DiagnosticInfo; a null string table
+	b = append(b, 0, 0xff, 0xff, 0xff, 0xff)
+	if r.AdditionalHeader.Encoding != 0 {
+		return uabinary.AppendExtensionObject(b, r.AdditionalHeader)
+	}
+	return append(b, 0, 0, 0) // an AdditionalHeader without type or body
 }
 
 // Fault replaces the response by a ServiceFault (OPC 10000-4 §7.34): the status
@@ -135,8 +142,9 @@ func (r *Request) Fault(code ua.StatusCode) {
 	if want := r.Header.ReturnDiagnostics; want&(diagnosticsSymbolicID|diagnosticsAdditionalInfo) != 0 {
 		h.Diagnostics, h.StringTable = faultDiagnostics(want, code, hint)
 	}
+	h.AdditionalHeader = r.AdditionalHeader
 	if hint > 0 {
-		h.AdditionalHeader = retryHeader(hint)
+		h.AdditionalHeader = withRetryHint(h.AdditionalHeader, hint)
 	}
 	b = uabinary.AppendTypeID(b, id.ServiceFault_Encoding_DefaultBinary)
 	r.Out = uabinary.AppendResponseHeader(b, &h)
@@ -162,19 +170,31 @@ func faultDiagnostics(want uint32, code ua.StatusCode, hint time.Duration) (info
 	return info, table
 }
 
-// retryHeader is an AdditionalParametersType (OPC 10000-4 §7.1) with the one
-// parameter RetryAfterMs, Int64.
-func retryHeader(hint time.Duration) uabinary.ExtensionObject {
-	b := binary.LittleEndian.AppendUint32(nil, 1)
-	b = uabinary.AppendQualifiedName(b, uabinary.QualifiedName{Name: []byte("RetryAfterMs")})
+// retryParameter names the hint among the parameters of an AdditionalHeader.
+var retryParameter = uabinary.QualifiedName{Name: []byte("RetryAfterMs")}
+
+// withRetryHint adds the parameter RetryAfterMs, Int64, to an AdditionalHeader
+// (OPC 10000-4 §7.1 AdditionalParametersType), behind those that are there. A
+// header of another type gives way: a client that knows nothing of it knows how
+// to wait.
+func withRetryHint(h uabinary.ExtensionObject, hint time.Duration) uabinary.ExtensionObject {
+	n, have := uint32(0), []byte(nil)
+	if h.Encoding == 1 && h.TypeID.NodeID.Equal(additionalParameters) && len(h.Body) >= 4 {
+		if n = binary.LittleEndian.Uint32(h.Body); int32(n) < 0 {
+			n = 0 // null, as good as empty
+		}
+		have = h.Body[4:]
+	}
+	b := make([]byte, 0, 64+len(have))
+	b = binary.LittleEndian.AppendUint32(b, n+1)
+	b = append(b, have...)
+	b = uabinary.AppendQualifiedName(b, retryParameter)
 	b = append(b, byte(ua.TypeIDInt64))
 	b = binary.LittleEndian.AppendUint64(b, uint64(milliseconds(hint)))
-	return uabinary.ExtensionObject{
-		TypeID:   uabinary.ExpandedNodeID{NodeID: uabinary.NumericID(0, id.AdditionalParametersType_Encoding_DefaultBinary)},
-		Encoding: 1,
-		Body:     b,
-	}
+	return uabinary.ExtensionObject{TypeID: uabinary.ExpandedNodeID{NodeID: additionalParameters}, Encoding: 1, Body: b}
 }
+
+var additionalParameters = uabinary.NumericID(0, id.AdditionalParametersType_Encoding_DefaultBinary)
 
 // milliseconds rounds up.
 func milliseconds(d time.Duration) int64 {

@@ -1,6 +1,7 @@
 package service
 
 import (
+	"slices"
 	"testing"
 	"time"
 
@@ -139,4 +140,46 @@ func TestCloseSession(t *testing.T) {
 	rq := &ua.CloseSessionRequest{RequestHeader: h.header()}
 	h.must(rq)
 	h.refused(rq, ua.StatusBadSessionIDInvalid) // I14
+}
+
+// A hint joins the parameters that are there already, and takes the place of a
+// header of another type.
+func TestRetryHintIsMerged(t *testing.T) {
+	other := &ua.AdditionalParametersType{Parameters: []*ua.KeyValuePair{
+		{Key: &ua.QualifiedName{NamespaceIndex: 0, Name: "ECDHKey"}, Value: ua.MustVariant("x")},
+	}}
+	params, err := uabinary.NewExtensionObject(other)
+	if err != nil {
+		t.Fatal(err)
+	}
+	foreign, err := uabinary.NewExtensionObject(&ua.Argument{Name: "a", DataType: ua.NewTwoByteNodeID(1), Description: ua.NewLocalizedText("")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, tc := range []struct {
+		name string
+		have uabinary.ExtensionObject
+		keys []string
+	}{
+		{"none", uabinary.ExtensionObject{}, []string{"RetryAfterMs"}},
+		{"parameters", params, []string{"ECDHKey", "RetryAfterMs"}},
+		{"another type", foreign, []string{"RetryAfterMs"}},
+	} {
+		r := &Request{RetryHint: 20 * time.Millisecond, AdditionalHeader: tc.have, Now: uabinary.Now()}
+		r.Fault(uastatus.BadServerTooBusy)
+		var d uabinary.Decoder
+		d.Reset(r.Out, nil)
+		msg, err := uabinary.DecodeMessage(&d)
+		if err != nil {
+			t.Fatalf("%s: %v", tc.name, err)
+		}
+		var keys []string
+		for _, p := range msg.(*ua.ServiceFault).ResponseHeader.AdditionalHeader.Value.(*ua.AdditionalParametersType).Parameters {
+			keys = append(keys, p.Key.Name)
+		}
+		if !slices.Equal(keys, tc.keys) {
+			t.Errorf("%s: parameters %v, want %v", tc.name, keys, tc.keys)
+		}
+		r.Reset()
+	}
 }

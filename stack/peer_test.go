@@ -36,38 +36,42 @@ type site struct {
 // inBubble runs a test against a server without security, on a fake clock.
 func inBubble(t *testing.T, o stack.Options, f func(s *site)) {
 	t.Helper()
-	synctest.Test(t, func(t *testing.T) {
-		if o.Security.Policies == nil {
-			o.Security = stack.Security{Policies: stack.NoPolicies, AllowNone: true, AllowAnonymous: true}
-		}
-		if o.Logger == nil {
-			o.Logger = slog.New(slog.NewTextHandler(testLog, &slog.HandlerOptions{Level: slog.LevelWarn}))
-		}
-		srv, err := stack.NewServer(o)
-		if err != nil {
-			t.Fatal(err)
-		}
-		s := &site{T: t, srv: srv, ln: memnet.Listen("192.0.2.2:4840"), ended: make(chan error, 1)}
-		go func() { s.ended <- srv.Serve(s.ln) }()
-		f(s)
-		for _, p := range s.peers {
-			p.close()
-		}
-		s.down()
-		if err := <-s.ended; !errors.Is(err, stack.ErrServerClosed) {
-			t.Errorf("Serve: %v", err)
-		}
-		synctest.Wait()
-		st := srv.Stats()
-		if st.Channels != 0 || st.Sessions != 0 || st.Subscriptions != 0 || st.MonitoredItems != 0 || st.ParkedPublishes != 0 || st.BlockingRequests != 0 || st.BudgetReserved != 0 {
-			t.Errorf("left behind: %+v", st)
-		}
-		noLeases(t, srv)
-		if n := buffer.Outstanding(); n != 0 { // counted with -tags bufdebug
-			t.Errorf("%d buffers left behind\n%s", n, buffer.Leaks())
-		}
-		// synctest fails the test when a goroutine is left in the bubble.
-	})
+	synctest.Test(t, func(t *testing.T) { bubble(t, o, f) })
+}
+
+// bubble is inBubble for a test that is in one already.
+func bubble(t *testing.T, o stack.Options, f func(s *site)) {
+	t.Helper()
+	if o.Security.Policies == nil {
+		o.Security = stack.Security{Policies: stack.NoPolicies, AllowNone: true, AllowAnonymous: true}
+	}
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.NewTextHandler(testLog, &slog.HandlerOptions{Level: slog.LevelWarn}))
+	}
+	srv, err := stack.NewServer(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &site{T: t, srv: srv, ln: memnet.Listen("192.0.2.2:4840"), ended: make(chan error, 1)}
+	go func() { s.ended <- srv.Serve(s.ln) }()
+	f(s)
+	for _, p := range s.peers {
+		p.close()
+	}
+	s.down()
+	if err := <-s.ended; !errors.Is(err, stack.ErrServerClosed) {
+		t.Errorf("Serve: %v", err)
+	}
+	synctest.Wait()
+	st := srv.Stats()
+	if st.Channels != 0 || st.Sessions != 0 || st.Subscriptions != 0 || st.MonitoredItems != 0 || st.ParkedPublishes != 0 || st.BlockingRequests != 0 || st.BudgetReserved != 0 {
+		t.Errorf("left behind: %+v", st)
+	}
+	noLeases(t, srv)
+	if n := buffer.Outstanding(); n != 0 { // counted with -tags bufdebug
+		t.Errorf("%d buffers left behind\n%s", n, buffer.Leaks())
+	}
+	// synctest fails the test when a goroutine is left in the bubble.
 }
 
 // down shuts the server down without grace.

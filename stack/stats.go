@@ -16,9 +16,12 @@ type Stats struct {
 	MonitoredItems         int
 	ParkedPublishes        int
 	CumulatedSubscriptions uint64
-	BlockingRequests       int   // requests apart from their connection's goroutine, running or waiting
-	QueuedRequests         int   // those of them that wait for a place to run
-	BudgetReserved         int64 // bytes of partly received messages
+	BlockingRequests       int    // requests apart from their connection's goroutine, running or waiting
+	Establishing           int    // CreateSession and ActivateSession in flight
+	EstablishmentWaiting   int    // those that wait for a place
+	EstablishmentRefused   uint64 // those that were refused
+	QueuedRequests         int    // those of them that wait for a place to run
+	BudgetReserved         int64  // bytes of partly received messages
 	BudgetMax              int64
 	BudgetRefused          uint64
 	RefusedRequests        uint64 // answered BadServerTooBusy
@@ -64,8 +67,10 @@ func (s *Server) Stats() Stats {
 		BudgetMax:              s.budget.Max(),
 		BudgetRefused:          s.budget.Refused(),
 		RefusedRequests:        d.counters.refused.Load(),
+		EstablishmentRefused:   s.establish.refused.Load(),
 		LostResponses:          d.counters.lost.Load(),
 	}
+	st.Establishing, st.EstablishmentWaiting = s.establish.usage()
 	entries := d.table.Entries()
 	st.Services = make([]ServiceStats, len(d.counters.services))
 	for i := range d.counters.services {
