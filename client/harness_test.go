@@ -201,6 +201,7 @@ type tally struct {
 	values    []int64
 	missed    int
 	recreated int
+	overflow  int // values that follow one which the server's queue has discarded
 	wg        sync.WaitGroup
 	stop      context.CancelFunc
 }
@@ -217,6 +218,9 @@ func gather(sub *Subscription) *tally {
 				g.recreated++
 			}
 			if n.Value != nil && n.Value.Value != nil {
+				if n.Value.Status&0x480 == 0x480 {
+					g.overflow++
+				}
 				if v, ok := n.Value.Value.Value().(int64); ok {
 					g.values = append(g.values, v)
 				}
@@ -242,7 +246,7 @@ func (g *tally) exactly(from, to int64) error {
 	next := from
 	for i, v := range g.values {
 		if v != next {
-			return fmt.Errorf("value %d is %d, want %d (of %d, missed %d, recreated %d)", i, v, next, len(g.values), g.missed, g.recreated)
+			return fmt.Errorf("value %d is %d, want %d (of %d, missed %d, recreated %d, overflows %d)", i, v, next, len(g.values), g.missed, g.recreated, g.overflow)
 		}
 		next++
 	}

@@ -89,7 +89,7 @@ func TestC8EachStepRecovers(t *testing.T) {
 							return behaved{}
 						})
 						r.cut()
-						until(t, s, Recovering)
+						time.Sleep(2 * time.Minute)
 						until(t, s, Online)
 					}
 					if _, err := s.ReadValue(r.ctx, ua.NewTwoByteNodeID(1)); err != nil {

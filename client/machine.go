@@ -59,7 +59,7 @@ type event struct {
 // action is what is to be done next.
 type action struct {
 	step  step
-	delay time.Duration // stepWait: how long; stepOnline: until outcomeRetry, 0 = never
+	delay time.Duration // stepWait: how long; stepOpen: before it; stepOnline: until outcomeRetry, 0 = never
 	// dropSession: the server does not have the session, or will not take it back.
 	dropSession bool
 	// gaveUp: closed because the policy allows no further attempt.
@@ -70,6 +70,10 @@ type action struct {
 // session is activated before a new one is made; the subscriptions come over by
 // transfer, so nothing is lost by it.
 const maxActivations = 3
+
+// breath is what the server gets to notice the end of the old connection before
+// the new one: some let a session move only from a connection that has gone.
+const breath = 100 * time.Millisecond
 
 // machine decides how a session is brought up and back (OPC 10000-4 §6.7,
 // Re-establishing subscriptions). It has no clock, no lock and does nothing.
@@ -224,7 +228,8 @@ func (m *machine) lost(e event, now time.Time) action {
 	drop := e.outcome == outcomeSessionLost
 	if settled && e.hint == 0 && (drop || !reconnect.IsBusy(e.code)) {
 		if !drop {
-			return m.do(stepOpen)
+			m.step = stepOpen
+			return action{step: stepOpen, delay: breath}
 		}
 		m.drop()
 		return action{step: m.do(stepCreate).step, dropSession: true}

@@ -34,40 +34,78 @@ func (s *Session) alive() []*Subscription {
 // along, so they would be values for the second time.
 func (s *Session) transferAll(ctx context.Context) error {
 	subs := s.alive()
-	for part := range chunks(subs, 1000) {
-		rq := &ua.TransferSubscriptionsRequest{}
-		for _, sub := range part {
-			sub.mu.Lock()
-			rq.SubscriptionIDs = append(rq.SubscriptionIDs, sub.id)
-			sub.mu.Unlock()
-		}
-		msg, err := s.doNow(ctx, rq)
-		if err == nil {
-			rs := msg.(*ua.TransferSubscriptionsResponse)
-			if err = results(rq, rs.Results, len(part)); err == nil {
-				for i, r := range rs.Results {
-					s.transferred(part[i], r)
-				}
-				continue
+	for try := 0; len(subs) > 0; try++ {
+		if try > 0 {
+			if err := pause(ctx, transferPause); err != nil {
+				return err
 			}
 		}
-		var refused *reconnect.Error
-		if errors.As(err, &refused) && !isSessionLost(refused.Status) && !reconnect.IsBusy(refused.Status) {
-			for _, sub := range part { // no such service, or not for us
+		var denied []*Subscription
+		for part := range chunks(subs, 1000) {
+			no, err := s.transferSome(ctx, part)
+			if err != nil {
+				return err
+			}
+			denied = append(denied, no...)
+		}
+		if try >= transferTries {
+			for _, sub := range denied {
 				s.lose(sub)
 			}
-			s.log.Info("session: subscriptions not transferred", "error", err)
-			continue
+			break
 		}
-		return err
+		subs = denied
 	}
 	return nil
 }
 
-func (s *Session) transferred(sub *Subscription, r *ua.TransferResult) {
-	if r == nil || isBad(r.StatusCode) && r.StatusCode != ua.StatusBadNothingToDo {
+// A server may not let a subscription go before it has noticed the end of the
+// old connection, so a denial is asked about again, so often and after so long.
+const (
+	transferTries = 3
+	transferPause = time.Second
+)
+
+func (s *Session) transferSome(ctx context.Context, subs []*Subscription) (denied []*Subscription, err error) {
+	rq := &ua.TransferSubscriptionsRequest{}
+	for _, sub := range subs {
+		sub.mu.Lock()
+		rq.SubscriptionIDs = append(rq.SubscriptionIDs, sub.id)
+		sub.mu.Unlock()
+	}
+	msg, err := s.doNow(ctx, rq)
+	var rs *ua.TransferSubscriptionsResponse
+	if err == nil {
+		rs = msg.(*ua.TransferSubscriptionsResponse)
+		err = results(rq, rs.Results, len(subs))
+	}
+	var refused *reconnect.Error
+	switch {
+	case err == nil:
+	case errors.As(err, &refused) && !isSessionLost(refused.Status) && !reconnect.IsBusy(refused.Status):
+		for _, sub := range subs { // no such service, or not for us
+			s.lose(sub)
+		}
+		s.log.Info("session: subscriptions not transferred", "error", err)
+		return nil, nil
+	default:
+		return nil, err
+	}
+	for i, r := range rs.Results {
+		if s.transferred(subs[i], r) {
+			denied = append(denied, subs[i])
+		}
+	}
+	return denied, nil
+}
+
+func (s *Session) transferred(sub *Subscription, r *ua.TransferResult) (denied bool) {
+	switch {
+	case r != nil && r.StatusCode == ua.StatusBadUserAccessDenied:
+		return true
+	case r == nil || isBad(r.StatusCode) && r.StatusCode != ua.StatusBadNothingToDo:
 		s.lose(sub)
-		return
+		return false
 	}
 	sub.mu.Lock()
 	defer sub.mu.Unlock()
@@ -76,6 +114,7 @@ func (s *Session) transferred(sub *Subscription, r *ua.TransferResult) {
 	if r.StatusCode != ua.StatusBadNothingToDo { // else it is ours already, and there is no list
 		sub.transfer = r
 	}
+	return false
 }
 
 // maxRepublish bounds the messages asked for again, of one subscription in one

@@ -67,6 +67,7 @@ type link struct {
 	ctx    context.Context
 	cancel context.CancelFunc
 	kick   chan struct{} // something for the publisher to look at
+	over   chan struct{} // closed when it is not the session's link any more
 
 	sessionLost, subscriptionsLost chan event
 }
@@ -219,7 +220,7 @@ func (s *Session) perform(a action) event {
 	case stepWait:
 		return s.wait(a.delay)
 	case stepOpen:
-		return s.outcome(s.reopen())
+		return s.outcome(s.reopen(a.delay))
 	case stepActivate:
 		return s.outcome(s.timed(func(ctx context.Context) error { return s.activateSession(ctx, s.conn, s.server) }))
 	case stepCreate:
@@ -301,13 +302,23 @@ func (s *Session) wait(d time.Duration) event {
 	s.release()
 	s.log.Info("session: next attempt", "in", d, "failures", s.machine.delays.Attempt(), "error", s.trouble)
 	s.status(Waiting, d)
+	_ = pause(s.ctx, d)
+	return event{outcome: outcomeDone}
+}
+
+// pause waits, at most until ctx ends.
+func pause(ctx context.Context, d time.Duration) error {
+	if d <= 0 {
+		return nil
+	}
 	t := time.NewTimer(d)
 	defer t.Stop()
 	select {
 	case <-t.C:
-	case <-s.ctx.Done():
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
 	}
-	return event{outcome: outcomeDone}
 }
 
 func (s *Session) status(st State, retry time.Duration) {
@@ -324,8 +335,11 @@ func (s *Session) status(st State, retry time.Duration) {
 	s.states.set(status)
 }
 
-func (s *Session) reopen() error {
+func (s *Session) reopen(after time.Duration) error {
 	s.drop()
+	if err := pause(s.ctx, after); err != nil {
+		return err
+	}
 	if s.was {
 		if s.State().State != Recovering {
 			s.status(Recovering, 0)
@@ -372,7 +386,7 @@ func (s *Session) create() error {
 // beOnline serves until something is wrong.
 func (s *Session) beOnline(retry time.Duration) event {
 	s.release()
-	l := &link{conn: s.conn, server: s.server, kick: make(chan struct{}, 1),
+	l := &link{conn: s.conn, server: s.server, kick: make(chan struct{}, 1), over: make(chan struct{}),
 		sessionLost: make(chan event, 1), subscriptionsLost: make(chan event, 1)}
 	l.ctx, l.cancel = context.WithCancel(s.ctx)
 	s.mu.Lock()
@@ -392,6 +406,7 @@ func (s *Session) beOnline(retry time.Duration) event {
 	s.link = nil
 	s.changed = make(chan struct{})
 	s.mu.Unlock()
+	close(l.over)
 	l.cancel()
 	wg.Wait()
 	if e.outcome != outcomeRetry && e.outcome != outcomeClose {
@@ -480,8 +495,10 @@ func (s *Session) online(ctx context.Context) (*link, error) {
 		switch {
 		case closed != nil:
 			return nil, fmt.Errorf("client: %w", errors.Join(ua.StatusBadSessionClosed, closed))
-		case l != nil:
+		case l != nil && l.ctx.Err() == nil && l.conn.failure() == nil:
 			return l, nil
+		case l != nil: // it is about to end
+			changed = l.over
 		}
 		select {
 		case <-changed:
