@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"github.com/breakwater-ua/breakwater/isolation"
+	"github.com/breakwater-ua/breakwater/session"
 	"github.com/breakwater-ua/breakwater/stack"
 )
 
@@ -27,4 +28,10 @@ func noLeases(t testing.TB, srv *stack.Server) {
 	if slots, _ := srv.Isolation().RunSlots(); slots != 0 || owners != 0 {
 		t.Errorf("%d run slots in use, %d owners present", slots, owners)
 	}
+}
+
+// onlySession returns the server's one session.
+func (s *site) onlySession() (found *session.Session) {
+	s.srv.Sessions().Each(func(x *session.Session) bool { found = x; return false })
+	return found
 }
