@@ -4,6 +4,7 @@ import (
 	"go/ast"
 	"go/parser"
 	"go/token"
+	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
@@ -18,24 +19,26 @@ C1 C10 C12 C13 C14 C16 D1 D2 D4 D6 D7 D9 D11 E1 E4 E8 E9 E10 E11 E12 F1 F4 F7 H4
 
 // TestEveryScenarioHasATest holds the list against the names of the tests.
 func TestEveryScenarioHasATest(t *testing.T) {
-	packages, err := parser.ParseDir(token.NewFileSet(), ".", nil, 0)
+	files, err := filepath.Glob("*_test.go")
 	if err != nil {
 		t.Fatal(err)
 	}
 	have := map[string]bool{}
 	number := regexp.MustCompile(`^[A-IX]\d+`)
-	for _, p := range packages {
-		for _, f := range p.Files {
-			for _, d := range f.Decls {
-				fn, ok := d.(*ast.FuncDecl)
-				if !ok {
-					continue
-				}
-				rest, ok := strings.CutPrefix(fn.Name.Name, "Test")
-				for n := number.FindString(rest); ok && n != ""; n = number.FindString(rest) {
-					have[n] = true
-					rest = strings.TrimPrefix(rest, n)
-				}
+	for _, name := range files {
+		f, err := parser.ParseFile(token.NewFileSet(), name, nil, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, d := range f.Decls {
+			fn, ok := d.(*ast.FuncDecl)
+			if !ok {
+				continue
+			}
+			rest, ok := strings.CutPrefix(fn.Name.Name, "Test")
+			for n := number.FindString(rest); ok && n != ""; n = number.FindString(rest) {
+				have[n] = true
+				rest = strings.TrimPrefix(rest, n)
 			}
 		}
 	}
