@@ -270,12 +270,14 @@ func (st *Store) place(s *Session, ch Channel) error {
 // revise clamps the requested timeout, which is in milliseconds. What is no
 // number, or none above zero, gets the minimum.
 func (st *Store) revise(requested float64) time.Duration {
-	o := &st.opts
+	st.mu.Lock()
+	least, most := st.opts.MinTimeout, st.opts.MaxTimeout
+	st.mu.Unlock()
 	switch {
-	case math.IsNaN(requested) || requested <= milliseconds(o.MinTimeout):
-		return o.MinTimeout
-	case requested >= milliseconds(o.MaxTimeout):
-		return o.MaxTimeout
+	case math.IsNaN(requested) || requested <= milliseconds(least):
+		return least
+	case requested >= milliseconds(most):
+		return most
 	}
 	return time.Duration(requested * float64(time.Millisecond))
 }

@@ -118,7 +118,24 @@ func (st *Store) Len() int {
 func (st *Store) Activated() int { return int(st.activated.Load()) }
 
 // Max is the largest number of sessions the table takes.
-func (st *Store) Max() int { return st.opts.MaxSessions }
+func (st *Store) Max() int {
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	return st.opts.MaxSessions
+}
+
+// Resize puts other bounds in force: of the table, and of the timeouts of
+// sessions created from now on. Values of 0 or less leave a bound as it is, and
+// minTimeout must not exceed maxTimeout. Sessions over a lowered bound stay.
+func (st *Store) Resize(maxSessions int, minTimeout, maxTimeout, activation time.Duration) {
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	o := &st.opts
+	o.MaxSessions = orInt(maxSessions, o.MaxSessions)
+	o.MinTimeout, o.MaxTimeout = orDuration(minTimeout, o.MinTimeout), orDuration(maxTimeout, o.MaxTimeout)
+	o.MaxTimeout = max(o.MaxTimeout, o.MinTimeout)
+	o.ActivationTimeout = orDuration(activation, o.ActivationTimeout)
+}
 
 // Each calls f for every session until it returns false. Sessions that come or
 // go meanwhile may be missed or seen after their end.

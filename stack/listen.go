@@ -42,21 +42,7 @@ const shutdownGrace = 10 * time.Second
 
 func (s *Server) newListening() error {
 	o := &s.opts
-	g := transport.GateOptions{
-		MaxConnections:          o.Limits.MaxChannels,
-		ConnectionsPerSecond:    float64(o.RateLimits.ConnectionsPerSecond),
-		ConnectionBurst:         o.RateLimits.ConnectionBurst,
-		ConnectionsUnlimited:    o.RateLimits.Disabled || o.RateLimits.ConnectionsUnlimited,
-		PoliteRefusalsPerSecond: o.RateLimits.PoliteRefusalsPerSecond,
-		Limiter:                 o.ConnectionLimiter,
-		PerAddress:              s.perAddress,
-		Isolation:               s.provider,
-		Classifier:              o.Classifier,
-		Hint:                    s.planner.Slot,
-		HelloTimeout:            o.Limits.HelloTimeout,
-		Logger:                  s.log,
-	}
-	gate, err := transport.NewGate(g)
+	gate, err := transport.NewGate(s.gateOptions(o))
 	if err != nil {
 		return &OptionError{Field: "RateLimits", Reason: err.Error()}
 	}
@@ -72,6 +58,25 @@ func (s *Server) newListening() error {
 		s.wg.Go(func() { s.watchTrust(s.serving) })
 	}
 	return nil
+}
+
+// gateOptions are what connections are admitted by under options, which are
+// those of the server or others that are to come into force.
+func (s *Server) gateOptions(o *Options) transport.GateOptions {
+	return transport.GateOptions{
+		MaxConnections:          o.Limits.MaxChannels,
+		ConnectionsPerSecond:    float64(o.RateLimits.ConnectionsPerSecond),
+		ConnectionBurst:         o.RateLimits.ConnectionBurst,
+		ConnectionsUnlimited:    o.RateLimits.Disabled || o.RateLimits.ConnectionsUnlimited,
+		PoliteRefusalsPerSecond: o.RateLimits.PoliteRefusalsPerSecond,
+		Limiter:                 o.ConnectionLimiter,
+		PerAddress:              s.perAddress,
+		Isolation:               s.provider,
+		Classifier:              o.Classifier,
+		Hint:                    s.planner.Slot,
+		HelloTimeout:            o.Limits.HelloTimeout,
+		Logger:                  s.log,
+	}
 }
 
 func (s *Server) listenerOptions() uatcp.Options {

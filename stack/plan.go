@@ -112,7 +112,7 @@ func (s *Server) divide() error {
 			return isolationError(err)
 		}
 	}
-	s.provider = isolation.NewProvider(plan)
+	s.plan, s.provider = plan, isolation.NewProvider(plan)
 	ro := retry.Options{Min: o.Retry.Min, Max: o.Retry.Max}
 	if s.gate != nil { // NewKey has measured one operation
 		ro.Workers, ro.PrivateOperation = s.gate.Workers(), s.gate.MeanOperation()

@@ -53,6 +53,9 @@ type Server struct {
 	planner    *retry.Planner
 	perAddress *isolation.AddressLimiter // nil: no limit
 	establish  *establishment
+	limits     sync.Mutex // taken by ApplyLimits; guards inForce, plan and perAddress
+	inForce    Options    // resolved, with the limits that ApplyLimits has changed
+	plan       *isolation.Plan
 	alarms     *rate.Limiter // bounds log lines that clients can cause
 
 	state      atomic.Int32 // ua.ServerState
@@ -124,6 +127,7 @@ func (s *Server) compose() error {
 	if err := s.bindServerObject(); err != nil {
 		return err
 	}
+	s.inForce = *o
 	return s.newListening()
 }
 

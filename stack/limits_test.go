@@ -1,0 +1,106 @@
+package stack_test
+
+import (
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/gopcua/opcua/ua"
+
+	"github.com/breakwater-ua/breakwater/isolation"
+	"github.com/breakwater-ua/breakwater/stack"
+)
+
+func TestApplyLimitsRefuses(t *testing.T) {
+	inBubble(t, stack.Options{}, func(s *site) {
+		for _, tc := range []struct {
+			field, word string
+			change      func(*stack.Options)
+		}{
+			{"Limits.MaxMessageSize", "restart", func(o *stack.Options) { o.Limits.MaxMessageSize = 1 << 20 }},
+			{"Limits.ReceiveBufferSize", "restart", func(o *stack.Options) { o.Limits.ReceiveBufferSize = 8192 }},
+			{"RateLimits.ListenBacklog", "restart", func(o *stack.Options) { o.RateLimits.ListenBacklog = 4096 }},
+			{"Isolation.Mode", "restart", func(o *stack.Options) { o.Isolation.Mode = isolation.FairShare }},
+			{"Limits.MaxChannels", "smallest value that works is 503", func(o *stack.Options) { o.Limits.MaxSessions, o.Limits.MaxChannels = 500, 502 }},
+			{"RateLimits.ConnectionBurst", "smallest value that works is 3", func(o *stack.Options) { o.RateLimits.ConnectionBurst = 2 }},
+		} {
+			o := s.srv.LimitsInForce()
+			tc.change(&o)
+			_, err := s.srv.ApplyLimits(o, false)
+			var e *stack.OptionError
+			if !errors.As(err, &e) || e.Field != tc.field || !strings.Contains(e.Reason, tc.word) {
+				t.Errorf("%s: %v, want %q", tc.field, err, tc.word)
+			}
+		}
+		if got := s.srv.LimitsInForce().Limits.MaxMessageSize; got != 4<<20 {
+			t.Errorf("a refused change is in force: %d", got)
+		}
+	})
+}
+
+func TestApplyLimitsWhileSessionsRun(t *testing.T) {
+	inBubble(t, stack.Options{}, func(s *site) {
+		for range 3 {
+			s.connect().login()
+		}
+		o := s.srv.LimitsInForce()
+		o.Limits.MaxSessions, o.Limits.MaxChannels, o.RateLimits.ConnectionsPerSecondPerAddress = 2, 6, 1
+		r, err := s.srv.ApplyLimits(o, true)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !slices.Contains(r.Changed, "Limits.MaxSessions") || !slices.Contains(r.Over, stack.Overrun{What: "Limits.MaxSessions", InUse: 3, Limit: 2}) {
+			t.Errorf("dry run: %+v", r)
+		}
+		if r.Plan.Stages[isolation.Connection].Capacity != 6 || s.srv.Plan().Stages[isolation.Connection].Capacity == 6 {
+			t.Error("a dry run shows the plan and changes nothing")
+		}
+		if _, err := s.srv.ApplyLimits(o, false); err != nil {
+			t.Fatal(err)
+		}
+		p := s.connect()
+		p.refused(createOf(p), ua.StatusBadTooManySessions)
+		o.Limits.MaxSessions = 4
+		o.Limits.MaxChannels = 8
+		if _, err := s.srv.ApplyLimits(o, false); err != nil {
+			t.Fatal(err)
+		}
+		p.login()
+		if got := s.srv.Plan().Stages[isolation.Connection].Capacity; got != 8 {
+			t.Errorf("%d connections by the plan in force", got)
+		}
+	})
+}
+
+// A raised limit lets those in that wait for it.
+func TestApplyLimitsWakesWaiters(t *testing.T) {
+	inBubble(t, stack.Options{Isolation: narrow(1, 4)}, func(s *site) {
+		started := make(chan struct{}, 10)
+		rq := slow(s, started, nil)
+		p := s.connect().login()
+		for range 3 {
+			rq.RequestHeader = p.header()
+			p.start(p.encode(rq))
+		}
+		synctest.Wait()
+		if len(started) != 1 {
+			t.Fatalf("%d run", len(started))
+		}
+		o := s.srv.LimitsInForce()
+		o.Isolation = narrow(3, 4)
+		if _, err := s.srv.ApplyLimits(o, false); err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait()
+		if len(started) != 3 {
+			t.Errorf("%d run after the limit was raised to 3", len(started))
+		}
+		rq.RequestHeader = p.header()
+		p.start(p.encode(rq))
+		time.Sleep(time.Millisecond)
+		p.must(&ua.CloseSessionRequest{RequestHeader: p.header()})
+	})
+}
