@@ -238,7 +238,10 @@ func randomWalk(s *site, rnd *rand.Rand) {
 	var peers []*peer
 	fresh := func() *peer {
 		p := s.from(fmt.Sprintf("192.0.2.%d:%d", 10+len(peers)%3, 1000+len(s.peers))).login()
-		p.must(&ua.CreateSubscriptionRequest{RequestHeader: p.header(), RequestedPublishingInterval: 50, RequestedLifetimeCount: 1000, RequestedMaxKeepAliveCount: 2, PublishingEnabled: true})
+		_, code := p.call(&ua.CreateSubscriptionRequest{RequestHeader: p.header(), RequestedPublishingInterval: 50, RequestedLifetimeCount: 1000, RequestedMaxKeepAliveCount: 2, PublishingEnabled: true})
+		if code != ua.StatusOK && code != uastatus.BadServerTooBusy {
+			s.Fatalf("CreateSubscription: %v", code)
+		}
 		return p
 	}
 	for range 4 {

@@ -104,3 +104,26 @@ func TestApplyLimitsWakesWaiters(t *testing.T) {
 		p.must(&ua.CloseSessionRequest{RequestHeader: p.header()})
 	})
 }
+
+// ServiceLevel follows the sessions and ends with 0.
+func TestServiceLevelFollowsTheSessions(t *testing.T) {
+	inBubble(t, stack.Options{Limits: stack.Limits{MaxSessions: 4}}, func(s *site) {
+		p := s.connect().login()
+		for _, want := range []byte{239, 160, 81, 2} { // of 4 sessions 1 to 4
+			time.Sleep(2 * time.Second)
+			if got := s.srv.ServiceLevel(); got != want {
+				t.Errorf("%d sessions: level %d, want %d", s.srv.Sessions().Len(), got, want)
+			}
+			if got := p.read(numeric(2267)); got != want {
+				t.Errorf("Server_ServiceLevel is %v, want %d", got, want)
+			}
+			if want != 2 {
+				s.connect().login()
+			}
+		}
+		s.down()
+		if got := s.srv.ServiceLevel(); got != 0 {
+			t.Errorf("after shutdown: %d", got)
+		}
+	})
+}

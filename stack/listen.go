@@ -54,6 +54,7 @@ func (s *Server) newListening() error {
 	s.closes = make([]atomic.Uint64, len(transport.Reasons())+1)
 	s.failed = make(chan error, 1)
 	s.serving, s.stop = context.WithCancel(context.Background())
+	s.wg.Go(func() { s.watchServiceLevel(s.serving) })
 	if s.pki != nil && !s.opts.Security.TrustAll {
 		s.wg.Go(func() { s.watchTrust(s.serving) })
 	}

@@ -69,6 +69,12 @@ type Options struct {
 	// before isolation is. nil: nothing else is asked.
 	Admission Admission
 
+	// ServiceLevel computes what Server/ServiceLevel says instead of the server's
+	// own estimate, for a redundant set for instance. It is asked once a second
+	// and must not block. nil: the estimate, from the sessions, those that wait
+	// for one, and the memory of partial messages.
+	ServiceLevel func(now time.Time) byte
+
 	// NodeSets are NodeSet2 XML documents to import, in any order. Empty: none.
 	NodeSets [][]byte
 

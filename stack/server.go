@@ -54,7 +54,8 @@ type Server struct {
 	perAddress *isolation.AddressLimiter // nil: no limit
 	establish  *establishment
 	limits     sync.Mutex // taken by ApplyLimits; guards inForce, plan and perAddress
-	inForce    Options    // resolved, with the limits that ApplyLimits has changed
+	published  publishedLevel
+	inForce    Options // resolved, with the limits that ApplyLimits has changed
 	plan       *isolation.Plan
 	alarms     *rate.Limiter // bounds log lines that clients can cause
 

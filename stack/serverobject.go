@@ -23,7 +23,7 @@ func (s *Server) bindServerObject() error {
 	b := &binder{space: s.space}
 
 	b.set(id.Server_ServerArray, []string{o.ApplicationURI})
-	b.set(id.Server_ServiceLevel, byte(255))
+	s.published.set(s, fullService)
 	b.set(id.Server_Auditing, false)
 	b.set(id.Server_ServerRedundancy_RedundancySupport, int32(ua.RedundancySupportNone))
 

@@ -62,7 +62,5 @@ func (s *Server) announceShutdown(ctx context.Context) {
 	if v := s.space.Variable(uabinary.NumericID(0, id.Server_ServerStatus_State)); v != nil {
 		_ = v.Set(int32(ua.ServerStateShutdown))
 	}
-	if v := s.space.Variable(uabinary.NumericID(0, id.Server_ServiceLevel)); v != nil {
-		_ = v.Set(byte(0))
-	}
+	s.published.end(s)
 }
