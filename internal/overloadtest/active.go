@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"net"
 	"runtime"
 	"sync"
@@ -35,8 +36,6 @@ type activeReport struct {
 	Notifications int // values
 	Lost          int // values that never came
 	Failures      []string
-	// Last is the newest value that all sessions have seen.
-	Last int64
 }
 
 // A bystander is one active session.
@@ -62,6 +61,7 @@ func activeVerbs() (map[string]verb, func()) {
 	return map[string]verb{
 			"start":  asks(a.start),
 			"report": asks(func(context.Context, none) (activeReport, error) { return a.report(), nil }),
+			"last":   asks(func(context.Context, none) (int64, error) { return a.last(), nil }),
 			"end":    asks(a.end),
 			"bulk":   asks(bulk),
 			"hog":    asks(hog),
@@ -101,7 +101,7 @@ func (a *active) report() activeReport {
 		sum   activeReport
 		reads []time.Duration
 	)
-	for i, b := range a.all {
+	for _, b := range a.all {
 		b.mu.Lock()
 		r := b.report
 		reads = append(reads, b.reads...)
@@ -111,12 +111,18 @@ func (a *active) report() activeReport {
 		sum.Notifications += r.Notifications
 		sum.Lost += r.Lost
 		sum.Failures = append(sum.Failures, r.Failures...)
-		if last := b.last.Load(); i == 0 || last < sum.Last {
-			sum.Last = last
-		}
 	}
 	sum.Reads = percentiles(reads)
 	return sum
+}
+
+// last is the newest value that all sessions have seen.
+func (a *active) last() int64 {
+	last := int64(math.MaxInt64)
+	for _, b := range a.all {
+		last = min(last, b.last.Load())
+	}
+	return last
 }
 
 func (a *active) end(ctx context.Context, _ none) (none, error) {

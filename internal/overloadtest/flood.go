@@ -59,6 +59,8 @@ func (a *attack) flood(ctx context.Context, c floodConfig) (floodResult, error) 
 				case ctx.Err() != nil:
 				case closed(err):
 					res.Silent++
+				case code == 0 && err != nil:
+					res.Codes[err.Error()]++
 				default:
 					res.Codes[uastatus.Name(code)]++
 				}

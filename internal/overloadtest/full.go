@@ -179,6 +179,15 @@ func (f Full) Run(ctx context.Context, w io.Writer, only string, alone bool) (mi
 	if wants("hog") {
 		n := f.Hog
 		n.Method = true
+		if !alone {
+			v.judged = false
+			r, err := hogs(ctx, pinned, serverConfig{Protection: shared, MaxSessions: 1000, Executing: 8}, n)
+			if err != nil {
+				return v.missed, fmt.Errorf("hog: %w", err)
+			}
+			r.print(v, "calls of 2 ms, 8 at once, SharedOnly")
+			v.judged = true
+		}
 		r, err := hogs(ctx, pinned, serverConfig{Protection: balanced, MaxSessions: 1000, Executing: 8}, n)
 		if err != nil {
 			return v.missed, fmt.Errorf("hog: %w", err)

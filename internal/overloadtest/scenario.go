@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"time"
 
 	"github.com/breakwater-ua/breakwater/isolation"
@@ -85,32 +86,19 @@ func (s *stand) bystanders(ctx context.Context) (activeReport, error) {
 	if err != nil {
 		return activeReport{}, err
 	}
-	var sum activeReport
-	err = until(ctx, settle, fmt.Sprintf("all active sessions have seen value %d", st.Counter), func() (bool, error) {
-		var r activeReport
-		if err := s.active.ask("report", none{}, &r); err != nil {
-			return false, err
-		}
-		sum.add(r)
-		return sum.Last >= st.Counter, nil
+	var last int64
+	seen := until(ctx, settle, fmt.Sprintf("all active sessions have seen value %d", st.Counter), func() (bool, error) {
+		err := s.active.ask("last", none{}, &last)
+		return last >= st.Counter, err
 	})
-	if err != nil {
-		err = fmt.Errorf("%w; seen up to %d; %v", err, sum.Last, sum.Failures)
+	var r activeReport
+	if err := s.active.ask("report", none{}, &r); err != nil {
+		return r, errors.Join(seen, err)
 	}
-	return sum, err
-}
-
-// add joins a later report. Percentiles cannot be joined: the worst stay.
-func (r *activeReport) add(o activeReport) {
-	r.Reads.N += o.Reads.N
-	r.Reads.P50 = max(r.Reads.P50, o.Reads.P50)
-	r.Reads.P99 = max(r.Reads.P99, o.Reads.P99)
-	r.Reads.Max = max(r.Reads.Max, o.Reads.Max)
-	r.FailedReads += o.FailedReads
-	r.Notifications += o.Notifications
-	r.Lost += o.Lost
-	r.Failures = append(r.Failures, o.Failures...)
-	r.Last = o.Last
+	if seen != nil {
+		return r, fmt.Errorf("%w; seen up to %d; %q", seen, last, r.Failures)
+	}
+	return r, nil
 }
 
 // idle waits until nothing is left at the server: no session, no channel, no
@@ -275,14 +263,18 @@ func flood(ctx context.Context, at places, c serverConfig, n FloodSizes) (r Floo
 	if r.Before, err = s.mark(); err != nil {
 		return r, err
 	}
-	flooded := make(chan error, 1)
-	go func() { // ends with the flood, which ends by itself; waited for below
-		flooded <- s.attack.ask("flood", floodConfig{Connections: n.Connections, For: n.For}, &r.Flood)
-	}()
+	var (
+		beside   sync.WaitGroup
+		floodErr error
+	)
+	beside.Go(func() {
+		floodErr = s.attack.ask("flood", floodConfig{Connections: n.Connections, For: n.For}, &r.Flood)
+	})
 	pause(ctx, n.For/4)
 	plant := address{URL: s.started.TrustedURL, Namespace: s.to.Namespace}
 	bulkErr := s.active.ask("bulk", bulkConfig{To: plant, Bytes: n.BulkBytes, Times: n.Bulks}, &r.Bulks)
-	if err = errors.Join(<-flooded, bulkErr); err != nil {
+	beside.Wait()
+	if err = errors.Join(floodErr, bulkErr); err != nil {
 		return r, err
 	}
 	if r.Peak, err = s.stats(); err != nil {
@@ -325,13 +317,17 @@ func hogs(ctx context.Context, at places, c serverConfig, n HogSizes) (r HogRepo
 		return r, err
 	}
 	defer func() { err = errors.Join(err, s.stop()) }()
-	ended := make(chan error, 1)
-	go func() { // ends by itself after n.For; waited for below
-		ended <- s.attack.ask("hog", hogConfig{To: s.to, Connections: n.Connections, Depth: n.Depth, Group: groupHog, Method: n.Method, For: n.For}, &r.Hog)
-	}()
+	var (
+		beside sync.WaitGroup
+		hogErr error
+	)
+	beside.Go(func() {
+		hogErr = s.attack.ask("hog", hogConfig{To: s.to, Connections: n.Connections, Depth: n.Depth, Group: groupHog, Method: n.Method, For: n.For}, &r.Hog)
+	})
 	secondErr := s.active.ask("hog", hogConfig{To: s.to, Connections: 1, Depth: n.SecondDepth, Group: groupPlant, Method: n.Method, For: n.For}, &r.Second)
 	r.During, err = s.stats()
-	if err = errors.Join(err, <-ended, secondErr); err != nil {
+	beside.Wait()
+	if err = errors.Join(err, hogErr, secondErr); err != nil {
 		return r, err
 	}
 	r.After, err = s.idle(ctx)
