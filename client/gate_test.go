@@ -45,6 +45,8 @@ func TestConnectGateServesInOrder(t *testing.T) {
 			t.Errorf("%d wait", n)
 		}
 		time.Sleep(101 * time.Second)
+		mu.Lock()
+		defer mu.Unlock()
 		for i := 0; i < len(order); i += places { // those of the same moment have no order
 			slices.Sort(order[i : i+places])
 		}

@@ -11,8 +11,7 @@ import (
 // 10000-6 Annex A, Constants).
 func responseID(request uint32) uint32 {
 	switch request {
-	case 12208, 12211, // FindServersOnNetwork, RegisterServer2
-		15205, 15211: // SessionlessInvoke and what came with it
+	case 12208, 12211: // FindServersOnNetwork, RegisterServer2
 		return request + 1
 	}
 	return request + 3
