@@ -44,10 +44,20 @@ func Endpoints(ctx context.Context, rawURL string, o Options) ([]*ua.EndpointDes
 	return discover(ctx, u, &o)
 }
 
+// openChannel gives a timeout its StatusCode: a server that takes the connection
+// and says nothing is as busy as one that says so.
+func (o *Options) openChannel(ctx context.Context, c ChannelConfig) (Channel, error) {
+	ch, err := o.Transport.Open(ctx, c)
+	if err != nil && ctx.Err() != nil {
+		err = errors.Join(context.Cause(ctx), err)
+	}
+	return ch, err
+}
+
 func discover(ctx context.Context, u *url.URL, o *Options) ([]*ua.EndpointDescription, error) {
-	ctx, cancel := context.WithTimeoutCause(ctx, o.ConnectTimeout, ua.StatusBadTimeout)
+	ctx, cancel := context.WithTimeoutCause(ctx, o.ConnectTimeout, errStepTimeout)
 	defer cancel()
-	ch, err := o.Transport.Open(ctx, ChannelConfig{URL: u, Policy: security.None, Mode: ua.MessageSecurityModeNone,
+	ch, err := o.openChannel(ctx, ChannelConfig{URL: u, Policy: security.None, Mode: ua.MessageSecurityModeNone,
 		Lifetime: o.TokenLifetime, Limits: o.Limits, WriteTimeout: o.RequestTimeout})
 	if err != nil {
 		return nil, fmt.Errorf("client: discovery: %w", err)

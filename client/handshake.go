@@ -215,7 +215,7 @@ func (s *Session) open(ctx context.Context) (*conn, error) {
 		s.endpoint = e
 	}
 	e := s.endpoint
-	ctx, cancel := context.WithTimeoutCause(ctx, o.ConnectTimeout, ua.StatusBadTimeout)
+	ctx, cancel := context.WithTimeoutCause(ctx, o.ConnectTimeout, errStepTimeout)
 	defer cancel()
 	leaf, pub, err := e.verify(ctx, o)
 	if err != nil {
@@ -227,7 +227,7 @@ func (s *Session) open(ctx context.Context) (*conn, error) {
 	if !e.policy.IsNone() {
 		cfg.Key, cfg.ServerCertificate = o.Key, leaf
 	}
-	ch, err := o.Transport.Open(ctx, cfg)
+	ch, err := o.openChannel(ctx, cfg)
 	if err != nil {
 		if forgetsEndpoint(err) {
 			s.endpoint = nil

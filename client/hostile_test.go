@@ -238,6 +238,34 @@ func TestC14Renewal(t *testing.T) {
 	})
 }
 
+// C14, D1: eight callers while tokens of two seconds are renewed under them.
+func TestC14RenewalUnderTraffic(t *testing.T) {
+	inRogueWith(t, func(r *rogue) { r.lifetime = 2 * time.Second }, func(r *rogue) {
+		s, err := Connect(r.ctx, plantURL, r.opts())
+		if err != nil {
+			t.Fatal(err)
+		}
+		dials := r.count()
+		var wg sync.WaitGroup
+		for i := range 8 {
+			wg.Go(func() {
+				for range 200 {
+					if _, err := s.ReadValue(r.ctx, ua.NewTwoByteNodeID(1)); err != nil {
+						t.Error(err)
+						return
+					}
+					time.Sleep(time.Duration(97+i) * time.Millisecond)
+				}
+			})
+		}
+		wg.Wait()
+		if n := r.count() - dials; n != 0 {
+			t.Errorf("%d reconnects", n)
+		}
+		s.Close(r.ctx)
+	})
+}
+
 // C16: the revised timeout decides the keep-alive, half of it and at least 1 s.
 func TestC16KeepAlive(t *testing.T) {
 	for _, c := range []struct {

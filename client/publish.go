@@ -304,7 +304,8 @@ func (s *Session) fillGap(ctx context.Context, c *conn, server *serverSession, s
 		}
 	}
 	slices.SortFunc(have, func(a, b uint32) int { return int(distance(b, a)) })
-	for _, n := range slices.Compact(have) {
+	have = slices.Compact(have)
+	for _, n := range have[max(0, len(have)-maxRepublish):] {
 		if err := s.republish(ctx, c, server, sub, n); err != nil && !errors.Is(err, ua.StatusBadMessageNotAvailable) {
 			return err
 		}

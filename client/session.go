@@ -451,7 +451,7 @@ func (s *Session) serve(l *link, retry time.Duration) event {
 func (s *Session) finish(a action) {
 	cause := context.Cause(s.ctx)
 	if cause == nil {
-		cause = fmt.Errorf("%w: %w", reconnect.ErrGaveUp, s.trouble)
+		cause = errors.Join(reconnect.ErrGaveUp, s.trouble)
 	} else if !errors.Is(cause, ErrClosed) && s.trouble != nil {
 		cause = errors.Join(cause, s.trouble)
 	}
