@@ -5,7 +5,6 @@ import (
 	"crypto/rand"
 	"crypto/subtle"
 	"encoding/hex"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -45,6 +44,8 @@ type admin struct {
 	http  *http.Server
 	tls   bool
 	log   *slog.Logger
+
+	limits *liveLimits
 }
 
 // validate reports settings that cannot work.
@@ -71,7 +72,7 @@ func isLoopback(host string) bool {
 }
 
 // openAdmin listens on the admin address. The token is made when there is none.
-func openAdmin(ctx context.Context, c adminConfig, srv *stack.Server, log *slog.Logger) (*admin, error) {
+func openAdmin(ctx context.Context, c adminConfig, srv *stack.Server, limits *liveLimits, log *slog.Logger) (*admin, error) {
 	if err := c.validate(); err != nil {
 		return nil, err
 	}
@@ -87,7 +88,7 @@ func openAdmin(ctx context.Context, c adminConfig, srv *stack.Server, log *slog.
 	if err != nil {
 		return nil, fmt.Errorf("admin.listen: %w (another --admin address would do, or off)", err)
 	}
-	a := &admin{ln: ln, log: log, tls: c.TLSCertificate != ""}
+	a := &admin{ln: ln, log: log, tls: c.TLSCertificate != "", limits: limits}
 	a.ready.Store(true)
 	scheme := "http"
 	if a.tls {
@@ -121,18 +122,21 @@ func (a *admin) routes(srv *stack.Server, metrics http.Handler) http.Handler {
 	})
 	mux.Handle("GET /metrics", metrics)
 	mux.HandleFunc("GET /admin/stats", func(w http.ResponseWriter, _ *http.Request) {
-		w.Header().Set("Content-Type", "application/json")
-		if err := json.NewEncoder(w).Encode(srv.Stats()); err != nil {
-			a.log.Debug("admin: statistics", "error", err)
-		}
+		answerJSON(w, srv.Stats(), a.log)
 	})
+	mux.HandleFunc("GET /admin/isolation", func(w http.ResponseWriter, _ *http.Request) {
+		answerJSON(w, viewIsolation(srv.Isolation()), a.log)
+	})
+	if a.limits != nil {
+		mux.HandleFunc("POST /admin/limits", a.limits.post)
+	}
 	mux.HandleFunc("GET /debug/pprof/", pprof.Index)
 	mux.HandleFunc("GET /debug/pprof/cmdline", pprof.Cmdline)
 	mux.HandleFunc("GET /debug/pprof/profile", pprof.Profile)
 	mux.HandleFunc("GET /debug/pprof/symbol", pprof.Symbol)
 	mux.HandleFunc("GET /debug/pprof/trace", pprof.Trace)
 	mux.HandleFunc("GET /{$}", func(w http.ResponseWriter, _ *http.Request) {
-		answer(w, http.StatusOK, "/healthz /readyz /metrics /admin/stats /debug/pprof/")
+		answer(w, http.StatusOK, "/healthz /readyz /metrics /admin/stats /admin/isolation /admin/limits /debug/pprof/")
 	})
 	return mux
 }

@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"context"
+	"errors"
 	"io"
 	"net/http"
 	"os"
@@ -166,6 +167,14 @@ func (l *lines) await(t *testing.T, pattern string) string {
 // admin interface, SIGTERM.
 func TestServe(t *testing.T) {
 	dir := ownFolder(t)
+	settings := filepath.Join(dir, "refserver.yaml")
+	write := func(text string) {
+		t.Helper()
+		if err := errors.Join(os.MkdirAll(dir, 0o700), os.WriteFile(settings, []byte(text), 0o600)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write("limits: {maxSessions: 900}\n")
 	stdout, stderr := &lines{more: make(chan struct{}, 1)}, &lines{more: make(chan struct{}, 1)}
 	cmd := newRoot(strings.NewReader(""), stdout, stderr)
 	cmd.SetArgs([]string{"--listen", "opc.tcp://127.0.0.1:0", "--admin", "127.0.0.1:0", "--trust-all", "--demo-variables", "10"})
@@ -216,6 +225,9 @@ func TestServe(t *testing.T) {
 		{"/metrics", false, 200, "go_goroutines"},
 		{"/admin/stats", false, 401, "admin.token"},
 		{"/admin/stats", true, 200, `"Sessions"`},
+		{"/admin/isolation", false, 401, "admin.token"},
+		{"/admin/isolation", true, 200, `{"stage":"Connection","bytes":false,"used":1,"capacity":1810,`},
+		{"/admin/limits", true, 405, ""},
 		{"/debug/pprof/goroutine?debug=1", true, 200, "goroutine profile"},
 		{"/", true, 200, "/metrics"},
 		{"/nothing", true, 404, ""},
@@ -225,6 +237,11 @@ func TestServe(t *testing.T) {
 			t.Errorf("%s: %d, want %d and %q in %.200q", tt.path, code, tt.code, tt.want, body)
 		}
 	}
+	write("limits: {maxSessions: 800}\n")
+	if err := syscall.Kill(os.Getpid(), syscall.SIGHUP); err != nil {
+		t.Fatal(err)
+	}
+	stderr.await(t, `(limits are in force" by=SIGHUP changed="\[limits.maxSessions limits.maxChannels limits.maxParkedRequests)`)
 	if out, err := refserver(t, "", "pki", "show"); err != nil || !strings.Contains(strings.ReplaceAll(strings.ToUpper(out), ":", ""), thumbprint) {
 		t.Errorf("pki show: %q, %v", out, err)
 	}

@@ -39,6 +39,9 @@ type config struct {
 	Runtime         runtimeConfig    `yaml:"runtime"`
 	Limits          limitsConfig     `yaml:"limits"`
 	RateLimits      rateLimitsConfig `yaml:"rateLimits"`
+	Retry           retryConfig      `yaml:"retry"`
+	Budget          budgetConfig     `yaml:"budget"`
+	Isolation       isolationConfig  `yaml:"isolation"`
 }
 
 type securityConfig struct {
@@ -85,6 +88,7 @@ type limitsConfig struct {
 	SendBufferSize                   size          `yaml:"sendBufferSize"`
 	MaxExecutingRequests             int           `yaml:"maxExecutingRequests"`
 	MaxQueuedRequests                int           `yaml:"maxQueuedRequests"`
+	RunSlots                         int           `yaml:"runSlots"`
 	MaxPublishRequests               int           `yaml:"maxPublishRequests"`
 	MaxParkedRequests                int           `yaml:"maxParkedRequests"`
 	MaxOutstandingPerConnection      int           `yaml:"maxOutstandingPerConnection"`
@@ -104,14 +108,36 @@ type limitsConfig struct {
 	MaxMonitoredItemsPerSubscription int           `yaml:"maxMonitoredItemsPerSubscription"`
 	MaxMonitoredItemQueueSize        int           `yaml:"maxMonitoredItemQueueSize"`
 	MaxRetransmissionQueueSize       int           `yaml:"maxRetransmissionQueueSize"`
+	MaxNodesPerRead                  int           `yaml:"maxNodesPerRead"`
+	MaxNodesPerWrite                 int           `yaml:"maxNodesPerWrite"`
+	MaxNodesPerMethodCall            int           `yaml:"maxNodesPerMethodCall"`
+	MaxNodesPerBrowse                int           `yaml:"maxNodesPerBrowse"`
+	MaxNodesPerRegisterNodes         int           `yaml:"maxNodesPerRegisterNodes"`
+	MaxNodesPerTranslateBrowsePaths  int           `yaml:"maxNodesPerTranslateBrowsePaths"`
+	MaxMonitoredItemsPerCall         int           `yaml:"maxMonitoredItemsPerCall"`
+	MaxBrowseContinuationPoints      int           `yaml:"maxBrowseContinuationPoints"`
+	MaxStringLength                  size          `yaml:"maxStringLength"`
+	MaxByteStringLength              size          `yaml:"maxByteStringLength"`
+	MaxArrayLength                   int           `yaml:"maxArrayLength"`
+	MaxNestingLevel                  int           `yaml:"maxNestingLevel"`
 }
 
 type rateLimitsConfig struct {
 	Disabled                          bool `yaml:"disabled"`
+	ConnectionsUnlimited              bool `yaml:"connectionsUnlimited"`
+	EstablishmentUnlimited            bool `yaml:"establishmentUnlimited"`
 	ConnectionsPerSecond              int  `yaml:"connectionsPerSecond"`
 	ConnectionBurst                   int  `yaml:"connectionBurst"`
+	ConnectionsPerSecondPerAddress    int  `yaml:"connectionsPerSecondPerAddress"`
+	PoliteRefusalsPerSecond           int  `yaml:"politeRefusalsPerSecond"`
 	MaxConcurrentSessionEstablishment int  `yaml:"maxConcurrentSessionEstablishment"`
+	SessionEstablishmentQueueLimit    int  `yaml:"sessionEstablishmentQueueLimit"`
 	ListenBacklog                     int  `yaml:"listenBacklog"`
+}
+
+type retryConfig struct {
+	Min time.Duration `yaml:"min"`
+	Max time.Duration `yaml:"max"`
 }
 
 // defaultConfig returns the settings that apply when nothing says otherwise;
@@ -143,8 +169,17 @@ func defaultConfig() *config {
 			MinPublishingInterval: 50 * time.Millisecond, MaxPublishingInterval: time.Hour,
 			MaxSubscriptionsPerSession: 100, MaxMonitoredItemsPerSubscription: 10_000,
 			MaxMonitoredItemQueueSize: 1000, MaxRetransmissionQueueSize: 20,
+			MaxNodesPerRead: 10_000, MaxNodesPerWrite: 10_000, MaxNodesPerMethodCall: 1000, MaxNodesPerBrowse: 10_000,
+			MaxNodesPerRegisterNodes: 10_000, MaxNodesPerTranslateBrowsePaths: 10_000, MaxMonitoredItemsPerCall: 10_000,
+			MaxBrowseContinuationPoints: 50, MaxArrayLength: 1_000_000, MaxNestingLevel: 100,
 		},
-		RateLimits: rateLimitsConfig{ConnectionsPerSecond: 500, ConnectionBurst: 1000, ListenBacklog: 512},
+		RateLimits: rateLimitsConfig{ConnectionsPerSecond: 500, ConnectionBurst: 1000, PoliteRefusalsPerSecond: 2000, ListenBacklog: 512},
+		Retry:      retryConfig{Min: 50 * time.Millisecond, Max: 30 * time.Second},
+		Isolation: isolationConfig{
+			Mode: "Balanced", MaxOwnerKeyLength: 256, DefaultWeight: 1, RequestCost: "message",
+			BootstrapReservedBytes: auto, ReconnectReservedBytes: auto,
+			Stages: map[string]stageConfig{}, TrustedOwners: []trustedOwnerConfig{}, TrustedIngress: []ingressConfig{},
+		},
 	}
 }
 
@@ -193,21 +228,29 @@ var unknownKey = regexp.MustCompile(`field (\S+) not found in type \S+`)
 
 // decode reads YAML over the present settings. Unknown keys are errors.
 func (c *config) decode(text []byte) error {
+	return decodeOver(c, text)
+}
+
+func decodeOver(to any, text []byte) error {
 	d := yaml.NewDecoder(bytes.NewReader(text))
 	d.KnownFields(true)
-	err := d.Decode(c)
-	var typed *yaml.TypeError
-	switch {
-	case errors.Is(err, io.EOF): // an empty file
-		return nil
-	case errors.As(err, &typed):
-		lines := make([]string, len(typed.Errors))
-		for i, e := range typed.Errors {
-			lines[i] = unknownKey.ReplaceAllString(e, `unknown key "$1"`)
-		}
-		return errors.New(strings.Join(lines, "; "))
+	if err := d.Decode(to); !errors.Is(err, io.EOF) { // EOF: an empty file
+		return plainTypes(err)
 	}
-	return err
+	return nil
+}
+
+// plainTypes rewords an error of yaml for somebody who knows no Go.
+func plainTypes(err error) error {
+	var typed *yaml.TypeError
+	if !errors.As(err, &typed) {
+		return err
+	}
+	lines := make([]string, len(typed.Errors))
+	for i, e := range typed.Errors {
+		lines[i] = unknownKey.ReplaceAllString(e, `unknown key "$1"`)
+	}
+	return errors.New(strings.Join(lines, "; "))
 }
 
 // anchor resolves the relative paths of a configuration file against its folder.

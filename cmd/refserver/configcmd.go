@@ -66,7 +66,7 @@ refserver.yaml in the configuration folder. A file that is there is kept unless
 				return err
 			}
 			if err := o.Validate(); err != nil {
-				return err
+				return settingError(err)
 			}
 			if err := c.Admin.validate(); err != nil {
 				return err

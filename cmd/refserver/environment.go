@@ -13,7 +13,7 @@ const environmentPrefix = "BREAKWATER_"
 
 // overrideFromEnvironment sets each setting for which env holds a variable: the
 // key's path in upper case with underscores, BREAKWATER_ADMIN_LISTEN for
-// admin.listen. Lists are separated by commas.
+// admin.listen. Lists of texts are separated by commas.
 func overrideFromEnvironment(c *config, env []string) error {
 	values := map[string]string{}
 	for _, e := range env {
@@ -59,8 +59,15 @@ func overrideField(field reflect.Value, value string) error {
 		}
 		return nil
 	}
-	// Everything else is read as YAML reads it.
-	return yaml.Unmarshal([]byte(value), field.Addr().Interface())
+	if strings.TrimSpace(value) == "" {
+		return nil
+	}
+	// Everything else is read as YAML reads it, a map or a list of settings in
+	// braces; it replaces what the file says.
+	field.SetZero()
+	d := yaml.NewDecoder(strings.NewReader(value))
+	d.KnownFields(true)
+	return plainTypes(d.Decode(field.Addr().Interface()))
 }
 
 // environmentName turns camelCase into UPPER_SNAKE_CASE.

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/breakwater-ua/breakwater/security"
+	"github.com/breakwater-ua/breakwater/service"
 	"github.com/breakwater-ua/breakwater/session"
 	"github.com/breakwater-ua/breakwater/stack"
 	"github.com/gopcua/opcua/ua"
@@ -31,14 +32,13 @@ func (c *config) options(log *slog.Logger) (stack.Options, error) {
 			DeprecatedPolicies: c.Security.DeprecatedPolicies, TrustAll: c.Security.TrustAll,
 			PKI: c.PKI, CryptoWorkers: c.Runtime.CryptoWorkers,
 		},
-		Limits: c.Limits.stack(),
-		RateLimits: stack.RateLimits{
-			Disabled:                          c.RateLimits.Disabled,
-			ConnectionsPerSecond:              c.RateLimits.ConnectionsPerSecond,
-			ConnectionBurst:                   c.RateLimits.ConnectionBurst,
-			MaxConcurrentSessionEstablishment: c.RateLimits.MaxConcurrentSessionEstablishment,
-			ListenBacklog:                     c.RateLimits.ListenBacklog,
-		},
+		Limits:     c.Limits.stack(),
+		RateLimits: c.RateLimits.stack(),
+		Retry:      stack.Retry{Min: c.Retry.Min, Max: c.Retry.Max},
+		Budget:     stack.Budget{MaxBytes: int64(c.Budget.MaxBytes), SessionlessBytes: int64(c.Budget.SessionlessBytes)},
+	}
+	if err := c.Isolation.stack(&o, c.Listen); err != nil {
+		return o, err
 	}
 	for _, name := range c.Security.Policies {
 		p, err := policyByName(name)
@@ -109,6 +109,7 @@ func (l *limitsConfig) stack() stack.Limits {
 		SendBufferSize:                   int(l.SendBufferSize),
 		MaxExecutingRequests:             l.MaxExecutingRequests,
 		MaxQueuedRequests:                l.MaxQueuedRequests,
+		RunSlots:                         l.RunSlots,
 		MaxPublishRequests:               l.MaxPublishRequests,
 		MaxParkedRequests:                l.MaxParkedRequests,
 		MaxOutstandingPerConnection:      l.MaxOutstandingPerConnection,
@@ -128,5 +129,34 @@ func (l *limitsConfig) stack() stack.Limits {
 		MaxMonitoredItemsPerSubscription: l.MaxMonitoredItemsPerSubscription,
 		MaxMonitoredItemQueueSize:        l.MaxMonitoredItemQueueSize,
 		MaxRetransmissionQueueSize:       l.MaxRetransmissionQueueSize,
+		Operations: service.Limits{
+			MaxNodesPerRead:                          l.MaxNodesPerRead,
+			MaxNodesPerWrite:                         l.MaxNodesPerWrite,
+			MaxNodesPerMethodCall:                    l.MaxNodesPerMethodCall,
+			MaxNodesPerBrowse:                        l.MaxNodesPerBrowse,
+			MaxNodesPerRegisterNodes:                 l.MaxNodesPerRegisterNodes,
+			MaxNodesPerTranslateBrowsePathsToNodeIDs: l.MaxNodesPerTranslateBrowsePaths,
+			MaxMonitoredItemsPerCall:                 l.MaxMonitoredItemsPerCall,
+			MaxBrowseContinuationPoints:              l.MaxBrowseContinuationPoints,
+		},
+		MaxStringLength:     int(l.MaxStringLength),
+		MaxByteStringLength: int(l.MaxByteStringLength),
+		MaxArrayLength:      l.MaxArrayLength,
+		MaxNestingLevel:     l.MaxNestingLevel,
+	}
+}
+
+func (r *rateLimitsConfig) stack() stack.RateLimits {
+	return stack.RateLimits{
+		Disabled:                          r.Disabled,
+		ConnectionsUnlimited:              r.ConnectionsUnlimited,
+		EstablishmentUnlimited:            r.EstablishmentUnlimited,
+		ConnectionsPerSecond:              r.ConnectionsPerSecond,
+		ConnectionBurst:                   r.ConnectionBurst,
+		ConnectionsPerSecondPerAddress:    r.ConnectionsPerSecondPerAddress,
+		PoliteRefusalsPerSecond:           r.PoliteRefusalsPerSecond,
+		MaxConcurrentSessionEstablishment: r.MaxConcurrentSessionEstablishment,
+		SessionEstablishmentQueueLimit:    r.SessionEstablishmentQueueLimit,
+		ListenBacklog:                     r.ListenBacklog,
 	}
 }

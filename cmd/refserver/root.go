@@ -36,6 +36,7 @@ const rootExample = `  refserver                                     serve on op
   refserver user add alice --admin              let alice in; asks for the password
   refserver pki list                            which certificates are trusted, which were refused
   refserver pki trust 4F2A9C                    trust the refused one whose thumbprint begins so
+  refserver plan                                what is kept for whom, and what a full server says
   refserver config init                         write a commented configuration file`
 
 func newRoot(stdin io.Reader, stdout, stderr io.Writer) *cobra.Command {
@@ -60,7 +61,7 @@ func newRoot(stdin io.Reader, stdout, stderr io.Writer) *cobra.Command {
 	root.SetIn(stdin)
 	root.SetOut(stdout)
 	root.SetErr(stderr)
-	root.AddCommand(serve, a.newConfig(), a.newPKI(), a.newUser(), a.newVersion())
+	root.AddCommand(serve, a.newPlan(), a.newConfig(), a.newPKI(), a.newUser(), a.newVersion())
 	return root
 }
 

@@ -102,6 +102,7 @@ func (a *app) serve(cmd *cobra.Command, flags *serveFlags) error {
 	// From the first signal on, the next one has its usual effect: it ends the process.
 	context.AfterFunc(ctx, stop)
 
+	settings := *c // as they were given
 	plan := planRuntime(c.Runtime)
 	plan.apply()
 	c.Runtime.CryptoWorkers = plan.workers
@@ -111,9 +112,17 @@ func (a *app) serve(cmd *cobra.Command, flags *serveFlags) error {
 	}
 	srv, err := stack.NewServer(options)
 	if err != nil {
-		return err
+		return settingError(err)
 	}
-	run := &running{config: c, server: srv, plan: plan, log: log}
+	live := &liveLimits{server: srv, log: log, inForce: settings, reload: func() (*config, error) {
+		next, err := a.load()
+		if err != nil {
+			return nil, err
+		}
+		flags.apply(next, cmd.Flags())
+		return next, next.locate()
+	}}
+	run := &running{config: c, server: srv, plan: plan, limits: live, log: log}
 	if err := run.open(ctx); err != nil {
 		return errors.Join(err, run.shutdown())
 	}
@@ -129,6 +138,7 @@ type running struct {
 	server *stack.Server
 	demo   *demo.Space // nil without one
 	admin  *admin      // nil without one
+	limits *liveLimits
 	plan   runtimePlan
 	log    *slog.Logger
 }
@@ -149,7 +159,7 @@ func (r *running) open(ctx context.Context) (err error) {
 	if r.config.Admin.Listen == "off" {
 		return nil
 	}
-	r.admin, err = openAdmin(ctx, r.config.Admin, r.server, r.log)
+	r.admin, err = openAdmin(ctx, r.config.Admin, r.server, r.limits, r.log)
 	return err
 }
 
@@ -158,6 +168,9 @@ func (r *running) serve(ctx context.Context) error {
 	beside, cancel := context.WithCancel(ctx)
 	defer cancel()
 	var wg sync.WaitGroup
+	hups, stop := hangups()
+	defer stop()
+	wg.Go(func() { r.limits.run(beside, hups) })
 	if r.demo != nil {
 		wg.Go(func() { r.demo.Run(beside) })
 	}
