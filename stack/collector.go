@@ -7,7 +7,8 @@ import (
 // A collector turns Stats into metrics when it is scraped; counting itself
 // knows nothing of Prometheus. No label carries an owner, user, token or address.
 type collector struct {
-	srv *Server
+	srv      *Server
+	overload overloadMetrics
 
 	channels, sessions, activated, subscriptions, items, parked *prometheus.Desc
 	sessionsCreated, sessionsRejected, sessionTimeouts          *prometheus.Desc
@@ -26,6 +27,7 @@ func (s *Server) Collector() prometheus.Collector {
 	}
 	return &collector{
 		srv:                 s,
+		overload:            newOverloadMetrics(desc),
 		channels:            desc("channels", "Open secure channels."),
 		sessions:            desc("sessions", "Sessions, activated or not."),
 		activated:           desc("sessions_activated", "Activated sessions."),
@@ -97,6 +99,7 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 			ch <- prometheus.MustNewConstHistogram(c.duration, s.Timed, s.Duration.Seconds(), buckets, name)
 		}
 	}
+	c.collectOverload(ch, gauge, counter)
 	c.srv.collectConnections(c, gauge, counter)
 	if g := c.srv.gate; g != nil {
 		waiting := g.Waiting()

@@ -133,7 +133,10 @@ func (d *dispatcher) admit(r *request, m *securechannel.Message) {
 		}
 	case r.Entry.MayPark:
 		if saturated = d.short.any(); !saturated {
-			if reason, saturated = d.provider.AdmitParking(&r.lease, r.owner, bytes); reason == isolation.Granted {
+			if reason, saturated = d.provider.AdmitParking(&r.lease, r.owner, bytes); reason == isolation.Capacity && !saturated && d.set.Subscriptions.MakeRoom(r.Session) {
+				reason, saturated = d.provider.AdmitParking(&r.lease, r.owner, bytes)
+			}
+			if reason == isolation.Granted {
 				d.inline(r, m)
 				return
 			}

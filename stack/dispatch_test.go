@@ -311,3 +311,28 @@ func randomWalk(s *site, rnd *rand.Rand) {
 		p.mu.Unlock()
 	}
 }
+
+// The session's own limit comes before the server's: with both reached the
+// session's oldest Publish makes room for its newest.
+func TestSessionsPublishLimitComesFirst(t *testing.T) {
+	o := stack.Options{Limits: stack.Limits{MaxPublishRequests: 3, MaxParkedRequests: 6}} // three of six are floors
+	inBubble(t, o, func(s *site) {
+		p := s.connect().login()
+		p.must(&ua.CreateSubscriptionRequest{RequestHeader: p.header(), RequestedPublishingInterval: 1000, RequestedLifetimeCount: 1000, RequestedMaxKeepAliveCount: 100, PublishingEnabled: true})
+		p.must(&ua.PublishRequest{RequestHeader: p.header()}) // the first keep-alive
+		var waiting []<-chan response
+		for range 4 {
+			waiting = append(waiting, p.start(p.encode(&ua.PublishRequest{RequestHeader: p.header()})))
+		}
+		if _, code := p.result(<-waiting[0]); code != ua.StatusBadTooManyPublishRequests {
+			t.Errorf("the oldest: %v", code)
+		}
+		synctest.Wait()
+		if n := s.srv.Isolation().Used(isolation.ParkedRequest); n != 3 {
+			t.Errorf("%d parked", n)
+		}
+		q := s.connect().login()
+		q.must(&ua.CreateSubscriptionRequest{RequestHeader: q.header(), RequestedPublishingInterval: 1000, RequestedLifetimeCount: 1000, RequestedMaxKeepAliveCount: 100, PublishingEnabled: true})
+		q.refused(&ua.PublishRequest{RequestHeader: q.header()}, uastatus.BadServerTooBusy)
+	})
+}

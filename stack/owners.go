@@ -2,6 +2,7 @@ package stack
 
 import (
 	"sync"
+	"sync/atomic"
 
 	"github.com/breakwater-ua/breakwater/addressspace"
 	"github.com/breakwater-ua/breakwater/isolation"
@@ -73,12 +74,20 @@ func (o *owners) of(ch *securechannel.Channel, sess *session.Session, kind isola
 		}
 		return b.owners[kind]
 	}
-	b, _ := sess.Running.Load().(*binding)
-	if b == nil || b.ch != ch || b.caller != sess.Caller() {
+	b := bound(&sess.Running, ch, sess.Caller())
+	if b == nil {
 		b = o.bind(ch, sess)
 		sess.Running.Store(b)
 	}
 	return b.owners[kind]
+}
+
+// bound returns the binding that is kept in a session, if it still holds.
+func bound(slot *atomic.Value, ch *securechannel.Channel, c *addressspace.Caller) *binding {
+	if b, _ := slot.Load().(*binding); b != nil && b.ch == ch && b.caller == c {
+		return b
+	}
+	return nil
 }
 
 // forget makes the next request of a session ask the classifier again.

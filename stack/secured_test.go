@@ -230,6 +230,17 @@ func TestCollector(t *testing.T) {
 		"opcua_server_requests_total Call good":      1,
 		"opcua_server_request_duration_seconds Call": 1,
 		"opcua_server_connections":                   1,
+
+		"opcua_server_isolation_used shared Connection":                 1,
+		"opcua_server_isolation_capacity Connection":                    2010,
+		"opcua_server_isolation_used shared RequestExecution":           0,
+		"opcua_server_isolation_rejections_total capacity RequestQueue": 0,
+		"opcua_server_isolation_owners":                                 1,
+		"opcua_server_session_establishment_in_flight":                  0,
+		"opcua_server_session_establishment_duration_seconds":           2, // CreateSession and ActivateSession
+		"opcua_server_retry_backlog_seconds":                            0,
+		"opcua_server_service_level":                                    255,
+		"opcua_server_connection_limiter_tokens bootstrap":              1,
 	} {
 		if values[key] != want {
 			t.Errorf("%s is %v, want %v", key, values[key], want)

@@ -47,6 +47,7 @@ func (s *Server) end(ctx context.Context) error {
 	s.closeListening()
 	// A request that was read before the drain may have started since.
 	_ = s.dispatch.blocking.Wait(context.WithoutCancel(ctx))
+	s.provider.Close()
 	if s.ownGate {
 		s.gate.Close()
 	}

@@ -80,6 +80,25 @@ func (e *Engine) Publish(s Session, ch session.Channel, requestID uint32, h *uab
 	return true, ua.StatusOK
 }
 
+// MakeRoom answers the oldest parked Publish request of a session that has as many as it may, BadTooManyPublishRequests, and
+// reports whether there was one: where the server has no room for another request, the session's own limit is looked at
+// first.
+func (e *Engine) MakeRoom(s Session) bool {
+	p := e.publisher(s)
+	if p == nil {
+		return false
+	}
+	p.mu.Lock()
+	defer p.unlock()
+	p.dropStale()
+	if len(p.parked) == 0 || len(p.parked) < max(e.limits.MaxPublishRequestsPerSession, 2*len(p.subs)) {
+		return false
+	}
+	oldest := p.take()
+	p.fault(&oldest, ua.StatusBadTooManyPublishRequests)
+	return true
+}
+
 // acknowledge is one SubscriptionAcknowledgement. p.mu is held.
 func (p *publisher) acknowledge(subscription, sequence uint32) ua.StatusCode {
 	for _, s := range p.subs {
