@@ -11,9 +11,22 @@
 //
 // A request arrives at [Server] as a complete, verified message on the goroutine
 // that reads the connection. The dispatcher decodes the type id and the
-// RequestHeader, finds the session, and asks [Admission], all before the body is
-// decoded. Then the handler runs at once on the same goroutine, unless it may
-// block: Call, the services that need the private key, and operations that go
-// through a host's callback run on goroutines of their own, of which there is a
-// bounded number. Publish keeps neither goroutine nor buffer while it waits.
+// RequestHeader, finds the session and the request's owner, and admits it under
+// a lease of package isolation, all before the body is decoded. Then:
+//
+//   - A request that does not block runs at once on the same goroutine, under
+//     one of Limits.RunSlots. When there is none it waits in a fair queue.
+//   - A request that may block (Call, operations that go through a host's
+//     callback) runs on a goroutine of its own under RequestExecution, after it
+//     has waited in a queue of its own kind when that is full.
+//   - CreateSession and ActivateSession run on goroutines of their own and pass
+//     the establishment gate after they were validated and before any
+//     cryptography.
+//   - Publish keeps neither goroutine nor buffer while it waits, only its leases
+//     of ParkedRequest and RequestQueueBytes.
+//
+// A request that waited is looked at again before it runs. Whoever is refused for
+// want of room gets BadServerTooBusy with the time after which to come back.
+// [Options.Plan] shows how the room is divided, [Server.ApplyLimits] changes it
+// while the server runs.
 package stack
