@@ -20,7 +20,7 @@ func (g *Gate) limit(o *GateOptions) error {
 	if o.Isolation != nil {
 		mode = o.Isolation.Plan().Mode
 	}
-	g.ownerless = mode == isolation.SharedOnly
+	g.ownerless = o.Isolation != nil && mode == isolation.SharedOnly
 	if was := &g.options; g.limiter != nil && o.Limiter == nil && was.Limiter == nil && !o.ConnectionsUnlimited &&
 		was.ConnectionsPerSecond == o.ConnectionsPerSecond && was.ConnectionBurst == o.ConnectionBurst {
 		return nil
