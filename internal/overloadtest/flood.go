@@ -16,6 +16,8 @@ const (
 	slowInterval = 100 * time.Millisecond
 	// floodPause keeps a flooder that was thrown out from becoming a storm.
 	floodPause = 20 * time.Millisecond
+	// lastWords is the time to read why the server has ended a connection.
+	lastWords = 5 * time.Second
 )
 
 type floodConfig struct {
@@ -59,8 +61,8 @@ func (a *attack) flood(ctx context.Context, c floodConfig) (floodResult, error) 
 				case ctx.Err() != nil:
 				case closed(err):
 					res.Silent++
-				case code == 0 && err != nil:
-					res.Codes[err.Error()]++
+				case timeout(err):
+					res.Codes["no answer in time"]++
 				default:
 					res.Codes[uastatus.Name(code)]++
 				}
@@ -89,7 +91,7 @@ func floodOnce(ctx context.Context, to address, i int, slow bool) (chunks int, b
 	)
 	reader.Go(func() { _, _, reason = ch.c.Receive() })
 	defer func() {
-		_ = ch.nc.SetReadDeadline(time.Now().Add(time.Second)) // what the server said is still to be read
+		_ = ch.nc.SetReadDeadline(time.Now().Add(lastWords))
 		reader.Wait()
 		if reason != nil && !closed(reason) || err == nil {
 			err = reason

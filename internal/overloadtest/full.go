@@ -88,7 +88,12 @@ func (r *StormReport) print(v *verdicts) {
 	v.row("clients with a session", s.Connected, fmt.Sprint(r.Sizes.Clients), s.Connected == r.Sizes.Clients)
 	q := r.Quiet
 	v.row("read p50 / p99 / max before the storm", fmt.Sprintf("%v / %v / %v", short(q.Reads.P50), short(q.Reads.P99), short(q.Reads.Max)), "", true)
+	if r.Sizes.Bare > 0 {
+		b := r.Calm.Reads
+		v.row("read p50 / p99 / max during bare establishments", fmt.Sprintf("%v / %v / %v", short(b.P50), short(b.P99), short(b.Max)), "", true)
+	}
 	v.bystanders("during the storm", q, r.During)
+	v.row("CPU of this machine's other work during the storm", short(r.Others), "", true)
 	each := float64(s.Attempts) / float64(max(1, s.Clients))
 	v.row("TCP connects per client (most)", fmt.Sprintf("%.2f (%d)", each, s.MaxAttempts), fmt.Sprintf("≤ %v on average", maxAttempts), each <= maxAttempts)
 	per := func(n int) string { return fmt.Sprintf("%.2f (%d)", float64(n)/float64(max(1, s.Clients)), n) }
@@ -121,7 +126,7 @@ func (r *StormReport) print(v *verdicts) {
 }
 
 func (r *FloodReport) print(v *verdicts) {
-	v.head(fmt.Sprintf("flood over %d connections", r.Sizes.Connections))
+	v.head(fmt.Sprintf("flood over %d connections, memory limit %s", r.Sizes.Connections, mib(r.MemoryLimit)))
 	v.bystanders("during the flood", r.Quiet, r.During)
 	v.row("channels, chunks, bytes", fmt.Sprintf("%d, %d, %s", r.Flood.Connections, r.Flood.Chunks, mib(r.Flood.Bytes)), "", true)
 	v.row("ends", r.Flood.Codes, "", true)
@@ -143,22 +148,22 @@ func (r *HogReport) print(v *verdicts, what string) {
 }
 
 // Run runs the tests at full size, or the one named, and prints the tables to w.
-// It returns how many bounds were missed. With alone the storms without
-// protection are left out.
-func (f Full) Run(ctx context.Context, w io.Writer, only string, alone bool) (missed int, err error) {
+// It returns how many bounds were missed. protection picks one of "balanced",
+// "SharedOnly" and "limits off"; only the first is judged.
+func (f Full) Run(ctx context.Context, w io.Writer, only, protection string) (missed int, err error) {
 	v := &verdicts{w: w, judged: true}
 	wants := func(name string) bool { return only == "" || only == name }
 	if wants("storm") {
-		for _, protection := range []string{balanced, shared, unlimited} {
-			if protection != balanced && alone {
+		for _, how := range []string{balanced, shared, unlimited} {
+			if protection != "" && protection != how {
 				continue
 			}
 			n := f.Storm
-			c := serverConfig{Protection: protection, MaxSessions: n.Clients + n.Clients/5, ListenBacklog: 4096}
-			if protection != balanced {
+			c := serverConfig{Protection: how, MaxSessions: n.Clients + n.Clients/5, ListenBacklog: 4096}
+			if how != balanced {
 				n.Bare = 0
 			}
-			v.judged = protection == balanced
+			v.judged = how == balanced
 			r, err := storm(ctx, pinned, c, n)
 			r.print(v) // what there is
 			if err != nil && v.judged {
@@ -170,7 +175,10 @@ func (f Full) Run(ctx context.Context, w io.Writer, only string, alone bool) (mi
 		v.judged = true
 	}
 	if wants("flood") {
-		r, err := flood(ctx, pinned, serverConfig{Protection: balanced, MaxSessions: 1000, ListenBacklog: 4096}, f.Flood)
+		// The budget bounds what is held; without a limit the collector lets twice
+		// that lie around.
+		c := serverConfig{Protection: balanced, MaxSessions: 1000, ListenBacklog: 4096, BudgetBytes: 128 << 20, MemoryLimit: 160 << 20}
+		r, err := flood(ctx, pinned, c, f.Flood)
 		if err != nil {
 			return v.missed, fmt.Errorf("flood: %w", err)
 		}
@@ -179,7 +187,7 @@ func (f Full) Run(ctx context.Context, w io.Writer, only string, alone bool) (mi
 	if wants("hog") {
 		n := f.Hog
 		n.Method = true
-		if !alone {
+		if protection == "" || protection == shared {
 			v.judged = false
 			r, err := hogs(ctx, pinned, serverConfig{Protection: shared, MaxSessions: 1000, Executing: 8}, n)
 			if err != nil {

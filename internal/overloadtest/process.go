@@ -208,6 +208,25 @@ func cpuUsed() time.Duration {
 	return time.Duration(ru.Utime.Nano() + ru.Stime.Nano())
 }
 
+// machineBusy is the CPU time that all cores have spent on anything.
+func machineBusy() time.Duration {
+	b, err := os.ReadFile("/proc/stat")
+	if err != nil {
+		return 0
+	}
+	line, _, _ := strings.Cut(string(b), "\n")
+	const tick = 10 * time.Millisecond // USER_HZ is 100 on every Linux
+	var sum time.Duration
+	for i, f := range strings.Fields(line)[1:] {
+		if i == 3 || i == 4 || i > 7 { // idle, iowait; guests are in user
+			continue
+		}
+		n, _ := strconv.ParseInt(f, 10, 64)
+		sum += time.Duration(n) * tick
+	}
+	return sum
+}
+
 // resident is the resident set size of this process in bytes.
 func resident() int64 {
 	b, err := os.ReadFile("/proc/self/statm")

@@ -141,9 +141,11 @@ type StormSizes struct {
 type StormReport struct {
 	Protection                 string
 	Sizes                      StormSizes
-	Quiet, During, Loopers     activeReport
+	Quiet, Calm                activeReport // with nothing else, and beside the bare establishments
+	During, Loopers            activeReport
 	Storm, Bare, Loop          stormResult
 	BareServer, StormServer    time.Duration // CPU of the server
+	Others                     time.Duration // CPU that the machine spent on other things than server and storm
 	Before, Peak, Loop0, Loop1 serverStats
 	After                      serverStats
 }
@@ -183,7 +185,7 @@ func storm(ctx context.Context, at places, c serverConfig, n StormSizes) (r Stor
 		if err = s.attack.ask("release", none{}, nil); err != nil {
 			return r, err
 		}
-		if _, err = s.bystanders(ctx); err != nil {
+		if r.Calm, err = s.bystanders(ctx); err != nil {
 			return r, fmt.Errorf("after the bare establishments: %w", err)
 		}
 	}
@@ -191,6 +193,7 @@ func storm(ctx context.Context, at places, c serverConfig, n StormSizes) (r Stor
 	if r.Before, err = s.mark(); err != nil {
 		return r, err
 	}
+	busy := machineBusy()
 	if err = s.attack.ask("storm", stormConfig{Clients: n.Clients, Group: groupStorm, Limit: n.Limit}, &r.Storm); err != nil {
 		return r, err
 	}
@@ -198,6 +201,7 @@ func storm(ctx context.Context, at places, c serverConfig, n StormSizes) (r Stor
 		return r, err
 	}
 	r.StormServer = r.Peak.CPU - r.Before.CPU
+	r.Others = machineBusy() - busy - r.StormServer - r.Storm.CPU
 	if r.During, err = s.bystanders(ctx); err != nil {
 		return r, fmt.Errorf("during the storm: %w", err)
 	}
@@ -236,6 +240,7 @@ type FloodSizes struct {
 // FloodReport is what a flood showed.
 type FloodReport struct {
 	Sizes         FloodSizes
+	MemoryLimit   int64 // of the server
 	Quiet, During activeReport
 	Flood         floodResult
 	Bulks         int // large requests of the trusted ingress that were taken
@@ -245,7 +250,7 @@ type FloodReport struct {
 
 // flood runs a flood against one server, with a client at its trusted ingress.
 func flood(ctx context.Context, at places, c serverConfig, n FloodSizes) (r FloodReport, err error) {
-	c.Trusted, r.Sizes = true, n
+	c.Trusted, r.Sizes, r.MemoryLimit = true, n, c.MemoryLimit
 	s, err := newStand(at, c, n.Active, 0)
 	if err != nil {
 		return r, err

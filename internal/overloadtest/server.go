@@ -54,6 +54,7 @@ type serverConfig struct {
 	Trusted                               bool  // keep room for trustedOwner
 	Executing                             int64 // capacity of RequestExecution; 0: the default
 	RunSlots                              int
+	MemoryLimit                           int64 // what an operator would set with GOMEMLIMIT, in bytes; 0: none
 }
 
 type serverStarted struct {
@@ -152,6 +153,9 @@ func (t *target) options(c serverConfig) stack.Options {
 }
 
 func (t *target) start(_ context.Context, c serverConfig) (serverStarted, error) {
+	if c.MemoryLimit > 0 {
+		debug.SetMemoryLimit(c.MemoryLimit)
+	}
 	var err error
 	if t.dir, err = os.MkdirTemp("", "overloadtest"); err != nil {
 		return serverStarted{}, err

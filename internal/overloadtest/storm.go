@@ -271,10 +271,9 @@ func (t *tally) client(attempts int) {
 
 func (t *tally) failed(err error, code ua.StatusCode, hint time.Duration) {
 	var (
-		word    *uatcp.Error
-		fault   *reconnect.Error
-		timeout net.Error
-		r       = &t.res
+		word  *uatcp.Error
+		fault *reconnect.Error
+		r     = &t.res
 	)
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -284,7 +283,7 @@ func (t *tally) failed(err error, code ua.StatusCode, hint time.Duration) {
 		r.Hints++
 	case errors.As(err, &word), errors.As(err, &fault):
 		r.Unhinted++
-	case errors.Is(err, context.DeadlineExceeded), errors.As(err, &timeout) && timeout.Timeout():
+	case timeout(err):
 		r.Timeouts++
 		r.Codes["no answer in time"]++
 		return

@@ -24,8 +24,8 @@ func main() {
 	}
 	f := overloadtest.FullSize()
 	var (
-		only  = flag.String("only", "", "run only `what`: storm, flood or hog")
-		alone = flag.Bool("balanced", false, "leave out the storms without protection, which are there to compare")
+		only       = flag.String("only", "", "run only `what`: storm, flood or hog")
+		protection = flag.String("protection", "", "storm only a server with `which` protection: balanced (judged), SharedOnly or \"limits off\" (to compare)")
 	)
 	flag.IntVar(&f.Storm.Clients, "clients", f.Storm.Clients, "clients of the storm")
 	flag.IntVar(&f.Storm.Bare, "bare", f.Storm.Bare, "establishments measured in peace, to judge the drain by")
@@ -39,7 +39,7 @@ func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
 	started := time.Now()
-	missed, err := f.Run(ctx, os.Stdout, *only, *alone)
+	missed, err := f.Run(ctx, os.Stdout, *only, *protection)
 	fmt.Printf("\ntook %v\n", time.Since(started).Round(time.Second))
 	switch {
 	case err != nil:
