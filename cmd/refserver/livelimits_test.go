@@ -2,14 +2,21 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
+	"errors"
+	"io"
 	"log/slog"
+	"net"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
+	"time"
 
 	"github.com/breakwater-ua/breakwater/isolation"
 	"github.com/breakwater-ua/breakwater/stack"
@@ -182,4 +189,70 @@ func TestReread(t *testing.T) {
 			t.Errorf("%s: %d connections", tt.name, n)
 		}
 	}
+}
+
+// TestServeTrustedIngress: a client that arrives at the trusted address holds
+// reserved room, one that arrives at the other address does not.
+func TestServeTrustedIngress(t *testing.T) {
+	dir := ownFolder(t)
+	file := filepath.Join(dir, "trusted.yaml")
+	text := `listen: ["opc.tcp://:0"]
+admin: {listen: "127.0.0.1:0"}
+demo: {enabled: false}
+budget: {maxBytes: 128 MiB}
+isolation:
+  mode: TrustedReservations
+  trustedOwners: [{key: control-room, reservations: {Connection: {reserved: 3}}}]
+  trustedIngress: [{address: "127.0.0.2", owner: control-room}]
+`
+	if err := errors.Join(os.MkdirAll(dir, 0o700), os.WriteFile(file, []byte(text), 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	stdout := &lines{more: make(chan struct{}, 1)}
+	cmd := newRoot(strings.NewReader(""), stdout, io.Discard)
+	cmd.SetArgs([]string{"--config", file})
+	ctx, cancel := context.WithCancel(t.Context())
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	defer cancel()
+	wg.Go(func() {
+		if err := cmd.ExecuteContext(ctx); err != nil {
+			t.Error(err)
+		}
+	})
+	admin := stdout.await(t, `admin\s+(http://127\.0\.0\.1:\d+)`)
+	port := stdout.await(t, `endpoint\s+opc\.tcp://\S+:(\d+)`)
+	token, err := os.ReadFile(filepath.Join(dir, "admin.token"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, tt := range []struct {
+		address         string
+		shared, trusted int64
+	}{
+		{"127.0.0.1", 1, 0},
+		{"127.0.0.2", 1, 1},
+	} {
+		c, err := net.Dial("tcp", net.JoinHostPort(tt.address, port))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		var s stageLive
+		for limit := time.Now().Add(10 * time.Second); s.Shared.Used != tt.shared || s.Kept["trusted"].Used != tt.trusted; {
+			if time.Now().After(limit) {
+				t.Fatalf("%s: %+v", tt.address, s)
+			}
+			_, body := get(t, admin+"/admin/isolation", strings.TrimSpace(string(token)))
+			var v isolationView
+			if err := json.Unmarshal([]byte(body), &v); err != nil {
+				t.Fatal(err)
+			}
+			s = v.Stages[isolation.Connection]
+		}
+		if s.Kept["trusted"].Capacity != 3 {
+			t.Errorf("%+v", s)
+		}
+	}
+	http.DefaultClient.CloseIdleConnections()
 }

@@ -272,20 +272,3 @@ func listensAt(raw string, at netip.AddrPort) bool {
 	}
 	return a.Unmap() == at.Addr()
 }
-
-// prefixes reads networks; a bare address stands for itself.
-func prefixes(key string, texts []string) ([]netip.Prefix, error) {
-	var all []netip.Prefix
-	for i, text := range texts {
-		p, err := netip.ParsePrefix(text)
-		if err != nil {
-			a, err := netip.ParseAddr(text)
-			if err != nil {
-				return nil, fmt.Errorf("%s[%d]: %q is neither an address nor a network such as 10.0.0.0/8", key, i, text)
-			}
-			p = netip.PrefixFrom(a, a.BitLen())
-		}
-		all = append(all, p.Masked())
-	}
-	return all, nil
-}

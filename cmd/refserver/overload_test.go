@@ -2,7 +2,6 @@ package main
 
 import (
 	"net/netip"
-	"reflect"
 	"strings"
 	"testing"
 
@@ -64,17 +63,6 @@ func TestTrustedIngressRules(t *testing.T) {
 		if _, err := newTrustedIngress(tt.rules, tt.owners, listen); tt.want == "" && err != nil || tt.want != "" && (err == nil || !strings.Contains(err.Error(), tt.want)) {
 			t.Errorf("%s: %v, want %q", tt.name, err, tt.want)
 		}
-	}
-}
-
-func TestPrefixes(t *testing.T) {
-	got, err := prefixes("x", []string{"10.1.2.3/8", "192.0.2.1", "2001:db8::/32"})
-	want := []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8"), netip.MustParsePrefix("192.0.2.1/32"), netip.MustParsePrefix("2001:db8::/32")}
-	if err != nil || !reflect.DeepEqual(got, want) {
-		t.Errorf("%v, %v", got, err)
-	}
-	if _, err := prefixes("proxyPeers", []string{"10.0.0.1", "balancer"}); err == nil || !strings.Contains(err.Error(), `proxyPeers[1]: "balancer"`) {
-		t.Errorf("%v", err)
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"os/signal"
+	"runtime"
 	"sync"
 	"syscall"
 
@@ -103,6 +104,7 @@ func (a *app) serve(cmd *cobra.Command, flags *serveFlags) error {
 	context.AfterFunc(ctx, stop)
 
 	settings := *c // as they were given
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(0))
 	plan := planRuntime(c.Runtime)
 	plan.apply()
 	c.Runtime.CryptoWorkers = plan.workers

@@ -16,7 +16,6 @@ var settings = map[string]string{
 	"NodeSets":               "nodesets",
 	"ApplicationURI":         "applicationUri",
 	"Classifier":             "isolation.trustedIngress",
-	"ProxyPeers":             "proxyPeers",
 	"RequestCost":            "isolation.requestCost",
 	"Security.PKI":           "pki",
 	"Security.AllowNone":     "security.none",
