@@ -113,6 +113,7 @@ func (r *StormReport) print(v *verdicts) {
 		v.row("drain", short(s.Last), "", true)
 	}
 	v.row("CPU of the storm, server / clients", fmt.Sprintf("%v / %v", short(r.StormServer), short(s.CPU)), "", true)
+	v.row("stops of the world / longest, from the start", fmt.Sprintf("%d / %v", r.Peak.Pauses.N, short(r.Peak.Pauses.Max)), "", true)
 	v.row("resident before / most", mib(r.Before.RSS)+" / "+mib(r.Peak.RSSPeak), "", true)
 	if r.Sizes.Loopers > 0 {
 		v.bystanders(fmt.Sprintf("while %d clients ignore hints", r.Sizes.Loopers), q, r.Loopers)
@@ -131,6 +132,7 @@ func (r *FloodReport) print(v *verdicts) {
 	v.row("channels, chunks, bytes", fmt.Sprintf("%d, %d, %s", r.Flood.Connections, r.Flood.Chunks, mib(r.Flood.Bytes)), "", true)
 	v.row("ends", r.Flood.Codes, "", true)
 	v.row("silent closes", r.Flood.Silent, "", true)
+	v.row("stops of the world / longest, from the start", fmt.Sprintf("%d / %v", r.Peak.Pauses.N, short(r.Peak.Pauses.Max)), "", true)
 	v.row("budget, most", mib(r.Peak.BudgetPeak), "≤ "+mib(r.Peak.BudgetMax), r.Peak.BudgetPeak <= r.Peak.BudgetMax)
 	bound := int64((1 + memorySlack) * float64(r.Peak.BudgetMax))
 	v.row("memory before / most", mib(r.Before.RSS)+" / "+mib(r.Peak.RSSPeak), "≤ +"+mib(bound), r.Peak.RSSPeak-r.Before.RSS <= bound)

@@ -5,10 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math"
 	"net/netip"
 	"os"
 	"runtime"
 	"runtime/debug"
+	"runtime/metrics"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -78,6 +80,29 @@ type serverStats struct {
 	Refused        uint64 // requests answered BadServerTooBusy
 	Counter        int64
 	Goroutines     int
+	Pauses         pauses
+}
+
+// pauses are the collector's stops of the world since the process began.
+type pauses struct {
+	N   uint64
+	Max time.Duration // upper bound of the last bucket that counts any
+}
+
+func gcPauses() (p pauses) {
+	sample := []metrics.Sample{{Name: "/sched/pauses/total/gc:seconds"}}
+	metrics.Read(sample)
+	if sample[0].Value.Kind() != metrics.KindFloat64Histogram {
+		return p
+	}
+	h := sample[0].Value.Float64Histogram()
+	for i, n := range h.Counts {
+		p.N += n
+		if n > 0 && !math.IsInf(h.Buckets[i+1], 0) {
+			p.Max = time.Duration(h.Buckets[i+1] * float64(time.Second))
+		}
+	}
+	return p
 }
 
 // plantIngress claims what arrives at the trusted address.
@@ -225,7 +250,7 @@ func (t *target) stats() serverStats {
 	st := t.srv.Stats()
 	s := serverStats{CPU: cpuUsed(), RSS: resident(), BudgetReserved: st.BudgetReserved, BudgetMax: st.BudgetMax,
 		BudgetPeak: t.budgetPeak.Load(), RSSPeak: t.rssPeak.Load(), Sessions: st.Sessions, Channels: st.Channels,
-		Refused: st.RefusedRequests, Counter: t.counter.Load(), Goroutines: runtime.NumGoroutine()}
+		Refused: st.RefusedRequests, Counter: t.counter.Load(), Goroutines: runtime.NumGoroutine(), Pauses: gcPauses()}
 	s.Stages, s.Owners = t.srv.Isolation().Snapshot()
 	for i := range s.Stages {
 		s.Stages[i].Stage = isolation.Stage(i)
