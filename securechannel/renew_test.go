@@ -24,6 +24,7 @@ func TestHostileD1D2D4RenewUnderTraffic(t *testing.T) {
 	cfg.MinTokenLifetime = time.Second
 	h := newHandler()
 	var work sync.WaitGroup
+	work.Add(1) // or it could be waited for while the first one comes
 	h.message = func(ch *Channel, m *Message) {
 		if m.RequestID%2 == 0 {
 			_ = ch.Reply(m.RequestID, m.Body)
@@ -90,8 +91,9 @@ func TestHostileD1D2D4RenewUnderTraffic(t *testing.T) {
 			t.Fatal("tokens issued", c.send.id)
 		}
 		_ = c.Close()
-		work.Wait()
 	}
+	work.Done()
+	work.Wait()
 }
 
 // Part 4 §5.6.2 (OpenSecureChannel): which token the server takes, and which
