@@ -25,6 +25,7 @@ func TestStress(t *testing.T) {
 		HelloTimeout: 300 * time.Millisecond, MaxOutstandingPerConnection: 8, LingerTimeout: 100 * time.Millisecond}
 	h := newHandler()
 	var work sync.WaitGroup
+	work.Add(1) // or it could be waited for while the first one comes
 	stop := make(chan struct{})
 	h.message = func(ch *Channel, m *Message) {
 		reply := func(m *Message) { _ = ch.Reply(m.RequestID, m.Body) }
@@ -171,6 +172,7 @@ func TestStress(t *testing.T) {
 	wg.Wait()
 	_ = good.Close()
 	good.Release()
+	work.Done()
 	work.Wait()
 	_ = security.None
 }
