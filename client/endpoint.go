@@ -141,6 +141,7 @@ func usable(u *url.URL, d *ua.EndpointDescription, o *Options) (*endpoint, error
 			return nil, fmt.Errorf("our key does not suit %s", policy.Name)
 		}
 	}
+	clear := false
 	for _, t := range d.UserIdentityTokens {
 		if t == nil || t.TokenType != o.Identity.kind() {
 			continue
@@ -151,17 +152,30 @@ func usable(u *url.URL, d *ua.EndpointDescription, o *Options) (*endpoint, error
 				continue
 			}
 		}
+		// Without a policy of the token only the channel can hide a secret.
+		if secret(t.TokenType) && p.IsNone() && d.SecurityMode != ua.MessageSecurityModeSignAndEncrypt && !o.InsecurePlaintextPassword {
+			clear = true
+			continue
+		}
 		if e.token == nil || p.Strength() > e.tokenPolicy.Strength() {
 			e.token, e.tokenPolicy = t, p
 		}
 	}
 	if e.token == nil {
+		if clear {
+			return nil, errors.New("the server wants a secret in the clear; see Options.InsecurePlaintextPassword")
+		}
 		if o.Identity.kind() != ua.UserTokenTypeAnonymous || len(d.UserIdentityTokens) > 0 {
 			return nil, fmt.Errorf("no user token of kind %v", o.Identity.kind())
 		}
 		e.token, e.tokenPolicy = &ua.UserTokenPolicy{}, policy // a server that does not care
 	}
 	return e, nil
+}
+
+// secret says whether tokens of a kind carry one.
+func secret(kind ua.UserTokenType) bool {
+	return kind == ua.UserTokenTypeUserName || kind == ua.UserTokenTypeIssuedToken
 }
 
 // secretive says whether the server's certificate is used for anything.

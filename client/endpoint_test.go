@@ -36,6 +36,8 @@ func TestSelectEndpoint(t *testing.T) {
 		{SecurityPolicyURI: security.Basic256Sha256.URI, SecurityMode: 77, UserIdentityTokens: []*ua.UserTokenPolicy{anonymous}},
 		{},
 	}
+	plain := &ua.UserTokenPolicy{PolicyID: "n", TokenType: ua.UserTokenTypeUserName, SecurityPolicyURI: security.None.URI}
+	bare := []*ua.EndpointDescription{ep(security.Basic256Sha256, sign, 0, plain), ep(security.Basic256Sha256, both, 0, plain)}
 	name := &UserName{Name: "u", Password: []byte("p")}
 	for _, c := range []struct {
 		what string
@@ -51,6 +53,9 @@ func TestSelectEndpoint(t *testing.T) {
 		{"deprecated by name", Options{Key: key, Policy: security.Basic128Rsa15}, all, all[2], "a"},
 		{"a user", Options{Key: key, Identity: name}, all, all[4], "u"},
 		{"a user on None takes the token policy that protects", Options{Policy: security.None, Identity: name}, all, all[0], "s"},
+		{"a secret that only the channel encrypts", Options{Key: key, Identity: name}, bare[1:], bare[1], "n"},
+		{"a secret that nothing encrypts", Options{Key: key, Identity: name}, bare[:1], nil, ""},
+		{"a secret that nothing encrypts, by name", Options{Key: key, Identity: name, InsecurePlaintextPassword: true}, bare[:1], bare[0], "n"},
 		{"no endpoints", Options{Key: key}, nil, nil, ""},
 		{"only None, not asked for", Options{Key: key}, all[:1], nil, ""},
 		{"only deprecated", Options{Key: key}, all[2:3], nil, ""},

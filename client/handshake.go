@@ -170,7 +170,7 @@ func (s *Session) activateSession(ctx context.Context, c *conn, ss *serverSessio
 	}
 	token, sig, err := o.Identity.token(ctx, &tokenContext{
 		id: e.token.PolicyID, policy: e.tokenPolicy, certificate: s.leaf, public: s.public,
-		nonce: ss.nonce, plaintext: o.InsecurePlaintextPassword,
+		nonce: ss.nonce,
 	})
 	if err != nil {
 		return err

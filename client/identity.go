@@ -26,7 +26,6 @@ type tokenContext struct {
 	certificate []byte           // the server's leaf
 	public      *rsa.PublicKey   // its key; nil when it has none
 	nonce       []byte           // the server's last
-	plaintext   bool             // secrets may go in the clear
 }
 
 // Anonymous is nobody in particular.
@@ -38,8 +37,8 @@ func (Anonymous) token(_ context.Context, a *tokenContext) (any, *ua.SignatureDa
 	return &ua.AnonymousIdentityToken{PolicyID: a.id}, nil, nil
 }
 
-// UserName is a user with a password. The password is encrypted for the server
-// unless Options.InsecurePlaintextPassword allows otherwise.
+// UserName is a user with a password. It is encrypted for the server, or at least by
+// the channel, unless Options.InsecurePlaintextPassword allows otherwise.
 type UserName struct {
 	Name     string
 	Password []byte
@@ -97,10 +96,7 @@ func (i *IssuedToken) token(ctx context.Context, a *tokenContext) (any, *ua.Sign
 // secret encrypts for the server (OPC 10000-4 §7.40.2.2, Legacy Encrypted Token
 // Secret Format).
 func (a *tokenContext) secret(b []byte) ([]byte, string, error) {
-	if a.policy.IsNone() {
-		if !a.plaintext {
-			return nil, "", broken(ua.StatusBadSecurityPolicyRejected, "the server wants a secret in the clear; see Options.InsecurePlaintextPassword")
-		}
+	if a.policy.IsNone() { // see usable: the channel encrypts, or it was asked for
 		return b, "", nil
 	}
 	if a.public == nil {

@@ -55,8 +55,8 @@ type Options struct {
 	// InsecureSkipEndpointCheck accepts a CreateSession response whose endpoints
 	// are not those of discovery, which is how a downgrade shows.
 	InsecureSkipEndpointCheck bool
-	// InsecurePlaintextPassword sends passwords unencrypted when the server's
-	// endpoint has neither a secured channel nor a policy for tokens.
+	// InsecurePlaintextPassword sends passwords and issued tokens in the clear when
+	// the server's endpoint has neither an encrypting channel nor a policy for tokens.
 	InsecurePlaintextPassword bool
 
 	// Identity of the user. nil: [Anonymous].
