@@ -25,6 +25,10 @@ type ImportResult struct {
 	// the space. Clients see them; the targets do not exist.
 	Dangling int
 
+	// Unreachable counts new nodes that no reference leads to: browsing does not
+	// find them.
+	Unreachable int
+
 	// Skipped counts RolePermissions and AccessRestrictions, which are not
 	// enforced and therefore not shown: such nodes are open to every session.
 	Skipped int
@@ -253,7 +257,7 @@ func (im *importer) content(doc *nodeset.Document, x *nodeset.Node, n *Node) err
 			a.historizing = x.Historizing
 		}
 		if x.Value != nil {
-			if err := im.value(doc, x, n); err != nil {
+			if err := im.value(doc, x, n, a.builtin); err != nil {
 				return err
 			}
 		}
@@ -262,7 +266,9 @@ func (im *importer) content(doc *nodeset.Document, x *nodeset.Node, n *Node) err
 	return nil
 }
 
-func (im *importer) value(doc *nodeset.Document, x *nodeset.Node, n *Node) error {
+// value sets a node's value; builtin is the type that its DataType is encoded
+// as, Null when that is abstract.
+func (im *importer) value(doc *nodeset.Document, x *nodeset.Node, n *Node, builtin ua.TypeID) error {
 	b, err := doc.AppendValue(nil, x.Value, im.types)
 	if err != nil {
 		return err
@@ -271,12 +277,21 @@ func (im *importer) value(doc *nodeset.Document, x *nodeset.Node, n *Node) error
 	if err != nil {
 		return &nodeset.Error{File: doc.File, Line: x.Value.Line, Err: err}
 	}
+	if t := v.Type(); builtin != ua.TypeIDNull && !v.IsNull() && t != builtin && !bytesAlike(t, builtin) {
+		return &nodeset.Error{File: doc.File, Line: x.Value.Line, Err: fmt.Errorf("the value is of built-in type %d, DataType %s is of type %d", t, x.DataType, builtin)}
+	}
 	n.value.Store(&uabinary.DataValue{
 		Mask:            ua.DataValueValue | ua.DataValueSourceTimestamp,
 		Value:           v,
 		SourceTimestamp: uabinary.Now(),
 	})
 	return nil
+}
+
+// bytesAlike reports whether one type is Byte and the other ByteString, which
+// stand for each other (OPC 10000-4 §5.11.4, Write).
+func bytesAlike(a, b ua.TypeID) bool {
+	return a == ua.TypeIDByte && b == ua.TypeIDByteString || a == ua.TypeIDByteString && b == ua.TypeIDByte
 }
 
 // commit publishes what prepare built: namespaces, the new nodes with their
@@ -288,6 +303,9 @@ func (im *importer) commit(docs []*nodeset.Document) {
 	}
 	for _, n := range im.order {
 		refs := slices.Clip(im.refs[n])
+		if !slices.ContainsFunc(refs, func(r Reference) bool { return r.Inverse }) {
+			im.result.Unreachable++
+		}
 		n.refs.Store(&refs)
 	}
 	for _, n := range im.order {

@@ -443,3 +443,29 @@ func TestImportCompanionModels(t *testing.T) {
 		return true
 	})
 }
+
+// What contradicts itself is refused with file and line instead of served.
+func TestImportRefusesContradictions(t *testing.T) {
+	const head = `<UANodeSet xmlns="http://opcfoundation.org/UA/2011/03/UANodeSet.xsd" xmlns:uax="http://opcfoundation.org/UA/2008/02/Types.xsd">
+<NamespaceUris><Uri>urn:bad</Uri></NamespaceUris>
+`
+	for name, body := range map[string]string{
+		"a String for an Int32": `<UAVariable NodeId="ns=1;i=1" BrowseName="1:V" DataType="i=6"><Value><uax:String>42</uax:String></Value></UAVariable>`,
+		"a misspelt element":    `<UAVarible NodeId="ns=1;i=1" BrowseName="1:V"/>`,
+	} {
+		s, err := New(Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = s.Import(NodeSetFile{Name: "bad.xml", Data: []byte(head + body + "</UANodeSet>")})
+		if err == nil || !strings.Contains(err.Error(), "bad.xml:3") {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	s, _ := New(Options{})
+	r, err := s.Import(NodeSetFile{Name: "odd.xml", Data: []byte(head + `<UAVariable NodeId="ns=1;i=1" BrowseName="1:V" DataType="i=6">
+<References><Reference ReferenceType="i=47">ns=1;i=999</Reference></References></UAVariable></UANodeSet>`)})
+	if err != nil || r.Dangling != 1 || r.Unreachable != 1 {
+		t.Errorf("%+v, %v", r, err)
+	}
+}

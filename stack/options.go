@@ -4,6 +4,7 @@ import (
 	"log/slog"
 	"time"
 
+	"github.com/breakwater-ua/breakwater/addressspace"
 	"github.com/breakwater-ua/breakwater/budget"
 	"github.com/breakwater-ua/breakwater/isolation"
 	"github.com/breakwater-ua/breakwater/security"
@@ -75,8 +76,9 @@ type Options struct {
 	// for one, and the memory of partial messages.
 	ServiceLevel func(now time.Time) byte
 
-	// NodeSets are NodeSet2 XML documents to import, in any order. Empty: none.
-	NodeSets [][]byte
+	// NodeSets are NodeSet2 XML documents to import, in any order; their names
+	// stand in errors. Empty: none.
+	NodeSets []addressspace.NodeSetFile
 
 	// Logger receives what an operator should know. nil: slog.Default().
 	Logger *slog.Logger

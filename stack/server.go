@@ -100,9 +100,16 @@ func (s *Server) compose() error {
 	}
 	s.space = space
 	if len(o.NodeSets) > 0 {
-		if err := space.ImportNodeSet(o.NodeSets...); err != nil {
+		r, err := space.Import(o.NodeSets...)
+		if err != nil {
 			return &OptionError{Field: "NodeSets", Reason: err.Error()}
 		}
+		level := slog.LevelInfo
+		if r.Dangling > 0 || r.Unreachable > 0 || r.Skipped > 0 {
+			level = slog.LevelWarn
+		}
+		s.log.Log(context.Background(), level, "node sets imported", "nodes", r.Nodes, "models", r.Models,
+			"danglingReferences", r.Dangling, "unreachableNodes", r.Unreachable, "permissionsNotEnforced", r.Skipped)
 	}
 	if s.budget = o.Budget.Shared; s.budget == nil {
 		if s.budget, err = budget.NewWithThreshold(o.Budget.MaxBytes, o.Budget.SessionlessBytes); err != nil {

@@ -47,6 +47,9 @@ func (r CloseReason) String() string {
 	return "unknown"
 }
 
+// MarshalText lets JSON logs name the reason as text logs do.
+func (r CloseReason) MarshalText() ([]byte, error) { return []byte(r.String()), nil }
+
 // Reasons lists every reason a connection can end with.
 func Reasons() []CloseReason {
 	rs := make([]CloseReason, 0, reasons-1)

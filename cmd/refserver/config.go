@@ -53,6 +53,7 @@ type securityConfig struct {
 	Certificates       bool     `yaml:"certificates"`
 	DeprecatedPolicies bool     `yaml:"deprecatedPolicies"`
 	TrustAll           bool     `yaml:"trustAll"`
+	OpenSSL            bool     `yaml:"openssl"`
 }
 
 type demoConfig struct {

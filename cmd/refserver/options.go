@@ -6,6 +6,7 @@ import (
 	"os"
 	"strings"
 
+	"github.com/breakwater-ua/breakwater/addressspace"
 	"github.com/breakwater-ua/breakwater/security"
 	"github.com/breakwater-ua/breakwater/service"
 	"github.com/breakwater-ua/breakwater/session"
@@ -36,6 +37,9 @@ func (c *config) options(log *slog.Logger) (stack.Options, error) {
 		RateLimits: c.RateLimits.stack(),
 		Retry:      stack.Retry{Min: c.Retry.Min, Max: c.Retry.Max},
 		Budget:     stack.Budget{MaxBytes: int64(c.Budget.MaxBytes), SessionlessBytes: int64(c.Budget.SessionlessBytes)},
+	}
+	if err := c.checkOpenSSL(); err != nil {
+		return o, err
 	}
 	if err := c.Isolation.stack(&o, c.Listen); err != nil {
 		return o, err
@@ -70,7 +74,7 @@ func (c *config) options(log *slog.Logger) (stack.Options, error) {
 		if err != nil {
 			return o, err
 		}
-		o.NodeSets = append(o.NodeSets, text)
+		o.NodeSets = append(o.NodeSets, addressspace.NodeSetFile{Name: file, Data: text})
 	}
 	return o, nil
 }

@@ -112,6 +112,14 @@ func (a *app) serve(cmd *cobra.Command, flags *serveFlags) error {
 	if err != nil {
 		return err
 	}
+	if c.Security.OpenSSL {
+		key, err := c.opensslKey(log)
+		if err != nil {
+			return err
+		}
+		defer key.Gate().Close()
+		options.Security.Key = key
+	}
 	srv, err := stack.NewServer(options)
 	if err != nil {
 		return settingError(err)

@@ -125,10 +125,11 @@ func (doc *Document) take(e *Element) error {
 			}
 			doc.aliases[c.Attr("Alias")] = id
 		}
+	case "ServerUris", "Extensions": // nothing of ours
 	default:
 		class, ok := classes[e.Name]
 		if !ok {
-			return nil // ServerUris, Extensions, …
+			return &Error{doc.File, e.Line, fmt.Errorf("%s is no element of a UANodeSet", e.Name)}
 		}
 		n, err := doc.node(e, class)
 		if err != nil {
