@@ -178,6 +178,32 @@ func TestC10SessionsThatDieAtOnce(t *testing.T) {
 	})
 }
 
+// C10, for channels: a server that answers on a channel that it does not know any
+// more is left at once, by a call, a keep-alive or a Publish request.
+func TestC10ForgottenChannel(t *testing.T) {
+	for _, name := range []string{"Read", "Publish"} {
+		t.Run(name, func(t *testing.T) {
+			inRogue(t, func(r *rogue) {
+				s, _ := subscribed(t, r, 1)
+				time.Sleep(time.Minute)
+				dials := r.count()
+				r.on(name, func(n int, _ ua.Request) any {
+					if n == 1 {
+						return ua.StatusBadSecureChannelIDInvalid
+					}
+					return behaved{}
+				})
+				r.push(1, 1, nil, int64(1))
+				time.Sleep(2 * time.Minute)
+				if n := r.count() - dials; n != 1 || s.State().State != Online {
+					t.Errorf("%d new connections, %+v", n, s.State())
+				}
+				s.Close(r.ctx)
+			})
+		})
+	}
+}
+
 // C11: many notice the loss at once; one recovery, with growing delays, reset only
 // after a session that lived.
 func TestC11SingleFlight(t *testing.T) {

@@ -217,8 +217,8 @@ func (m *machine) lost(e event, now time.Time) action {
 			return m.do(stepRepublish)
 		}
 		d, more := m.delays.Failed(e.code, e.hint)
-		if !more {
-			return m.giveUp()
+		if !more { // the session is fine, so it is not given up
+			d = m.settled
 		}
 		m.delays.Connected(now)
 		return action{step: stepOnline, delay: d}

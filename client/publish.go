@@ -178,6 +178,11 @@ func (p *publisher) answered(a answer) time.Duration {
 			p.l.fault(event{outcome: outcomeSessionLost, code: code})
 		}
 		return 0
+	case isChannelLost(code):
+		if current {
+			p.l.conn.fail(err)
+		}
+		return 0
 	case code == ua.StatusBadTooManyPublishRequests && p.l.conn.publishing > 0 && hint == 0:
 		p.most = p.l.conn.publishing
 		return 0
@@ -246,9 +251,7 @@ func (p *publisher) received(a answer, rs *ua.PublishResponse) {
 	if len(m.NotificationData) == 0 { // keep-alive: its number is the next message's
 		return
 	}
-	if ahead >= 0 {
-		s.deliver(p.l, sub, m, s.publishing.current(a.tag))
-	}
+	s.deliver(p.l, sub, m, s.publishing.current(a.tag)) // a duplicate is acknowledged only
 	s.publishing.acknowledge(rs.SubscriptionID, m.SequenceNumber)
 }
 

@@ -285,6 +285,16 @@ func isSessionLost(code ua.StatusCode) bool {
 	return false
 }
 
+// isChannelLost says whether a fault means that the server does not know the
+// channel (any more), although it still answers on it.
+func isChannelLost(code ua.StatusCode) bool {
+	switch code {
+	case ua.StatusBadSecureChannelIDInvalid, ua.StatusBadSecureChannelClosed, ua.StatusBadSecureChannelTokenUnknown, ua.StatusBadTCPSecureChannelUnknown:
+		return true
+	}
+	return false
+}
+
 // isSecurityTrouble says whether a code is about certificates and keys.
 func isSecurityTrouble(code ua.StatusCode) bool {
 	return reconnect.IsFatal(code) || code == ua.StatusBadSecurityModeInsufficient || code == ua.StatusBadSecurityPolicyRejected
@@ -547,8 +557,12 @@ func (l *link) do(ctx context.Context, rq ua.Request) (ua.Response, error) {
 	rs, err := l.conn.roundTrip(ctx, rq, l.server.token)
 	if err != nil {
 		var refused *reconnect.Error
-		if errors.As(err, &refused) && isSessionLost(refused.Status) {
+		switch {
+		case !errors.As(err, &refused):
+		case isSessionLost(refused.Status):
 			l.fault(event{outcome: outcomeSessionLost, code: refused.Status})
+		case isChannelLost(refused.Status):
+			l.conn.fail(err)
 		}
 	}
 	return rs, err
