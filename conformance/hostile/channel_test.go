@@ -339,7 +339,7 @@ func TestC1EstablishmentOverCapacity(t *testing.T) {
 	s := start(t, func(o *stack.Options) {
 		withUser(t, o)
 		o.RateLimits.MaxConcurrentSessionEstablishment = 3 // one, beside the floors of bootstrap and reconnect
-		o.Limits.ActivationTimeout, o.Limits.MaxSessionTimeout = 20*time.Second, 5*time.Second
+		o.Limits.ActivationTimeout = 20 * time.Second
 	})
 	var wg sync.WaitGroup
 	var mu sync.Mutex

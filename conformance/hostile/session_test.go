@@ -138,7 +138,7 @@ func TestB11SessionsAreListedAndClosed(t *testing.T) {
 }
 
 func TestB18B19ClientsThatCrash(t *testing.T) {
-	s := start(t, func(o *stack.Options) { o.Limits.MaxSessions = 5 })
+	s := start(t, func(o *stack.Options) { o.Limits.MaxSessions, o.Limits.MaxSessionTimeout = 5, time.Second })
 	for i := range 12 {
 		var ses *probe.Session
 		s.eventually("a place after a crash", func() bool {
@@ -289,7 +289,9 @@ func TestC16ShortTimeoutIsKept(t *testing.T) {
 }
 
 func TestI6SessionsExpire(t *testing.T) {
-	s := start(t, func(o *stack.Options) { o.RateLimits.Disabled = true })
+	s := start(t, func(o *stack.Options) {
+		o.RateLimits.Disabled, o.Limits.MaxSessionTimeout = true, 2*time.Second
+	})
 	for range 200 {
 		s.session()
 	}

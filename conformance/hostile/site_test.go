@@ -75,7 +75,7 @@ func start(t *testing.T, change func(*stack.Options)) *site {
 	o := stack.Options{
 		Endpoints: []string{"opc.tcp://127.0.0.1:0"},
 		Security:  stack.Security{AllowNone: true, AllowAnonymous: true, TrustAll: true, PKI: pkiDir},
-		Limits: stack.Limits{MinSessionTimeout: time.Second, MaxSessionTimeout: 1500 * time.Millisecond, HelloTimeout: time.Second,
+		Limits: stack.Limits{MinSessionTimeout: time.Second, MaxSessionTimeout: 30 * time.Second, HelloTimeout: time.Second,
 			AssemblyTimeout: time.Second, HandshakeTimeout: 2 * time.Second, ActivationTimeout: time.Second, MinTokenLifetime: time.Second},
 		Logger: slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelError})),
 	}
