@@ -4,6 +4,8 @@ import (
 	"container/heap"
 	"math"
 	"time"
+
+	"github.com/breakwater-ua/breakwater/uabinary"
 )
 
 const noDeadline = math.MaxInt64
@@ -40,6 +42,24 @@ func (d *deadlines) Pop() any {
 func (d *deadlines) remove(s *Session) {
 	if s.heapIndex >= 0 {
 		heap.Remove(d, s.heapIndex)
+	}
+}
+
+// KeepUntil gives a session that waits for its first activation until then, if
+// its deadline was earlier. It is for a client whose ActivateSession was refused
+// for want of capacity and who was told when to come back: what CreateSession
+// has cost is not to be spent again. Another channel's session, one that was
+// activated, and no session at all are left alone.
+func (st *Store) KeepUntil(ch Channel, token uabinary.NodeID, until time.Time) {
+	s := st.table.find(&token)
+	if s == nil {
+		return
+	}
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	b, due := s.bound.Load(), st.since(until)
+	if b != nil && b.ch == ch && s.state.Load() == stateCreated && s.heapIndex >= 0 && due > s.due {
+		st.setDueLocked(s, due)
 	}
 }
 

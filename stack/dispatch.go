@@ -294,7 +294,7 @@ func (d *dispatcher) reply(ch session.Channel, r *service.Request, code ua.Statu
 const keepAfterHint = 5 * time.Second
 
 // busy gives every refusal for want of capacity a hint, and keeps the channel of
-// a client that was told to come back.
+// a client that was told to come back, and its session if it has got that far.
 func (d *dispatcher) busy(ch session.Channel, r *service.Request) {
 	if r.RetryHint == 0 {
 		r.RetryHint = d.workHint()
@@ -302,9 +302,14 @@ func (d *dispatcher) busy(ch session.Channel, r *service.Request) {
 			r.RetryHint = drainRetry
 		}
 	}
-	if k, ok := ch.(interface{ KeepUntil(time.Time) }); ok && r.Entry != nil && r.Entry.Kind == service.KindEstablish {
-		k.KeepUntil(r.Time.Add(r.RetryHint + keepAfterHint))
+	if r.Entry == nil || r.Entry.Kind != service.KindEstablish {
+		return
 	}
+	until := r.Time.Add(r.RetryHint + keepAfterHint)
+	if k, ok := ch.(interface{ KeepUntil(time.Time) }); ok {
+		k.KeepUntil(until)
+	}
+	d.srv.sessions.KeepUntil(ch, r.Header.AuthenticationToken, until)
 }
 
 // count counts a request for the server and its session.
