@@ -233,12 +233,6 @@ func gather(sub *Subscription) *tally {
 
 func (g *tally) end() { g.stop(); g.wg.Wait() }
 
-func (g *tally) len() int {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	return len(g.values)
-}
-
 // exactly reports what is wrong when the values are not from, from+1, … to.
 func (g *tally) exactly(from, to int64) error {
 	g.mu.Lock()

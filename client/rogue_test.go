@@ -33,7 +33,6 @@ type rogue struct {
 	network
 	key      *security.Key // nil: policy None only
 	lifetime time.Duration // of tokens, 0: as asked
-	trust    func(chain []byte) error
 
 	mu     sync.Mutex
 	counts map[string]int
