@@ -87,6 +87,38 @@ func TestConnectGateForgetsWhoLeaves(t *testing.T) {
 	})
 }
 
+// One that is given its place in the moment in which it leaves hands it on.
+func TestConnectGateLosesNoPlace(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := NewConnectGate(1)
+		for range 200 {
+			release, err := g.Acquire(context.Background())
+			if err != nil {
+				t.Fatal(err)
+			}
+			ctx, cancel := context.WithCancel(context.Background())
+			waited := make(chan struct{})
+			go func() {
+				if r, err := g.Acquire(ctx); err == nil {
+					r()
+				}
+				close(waited)
+			}()
+			synctest.Wait()
+			release()
+			cancel()
+			<-waited
+		}
+		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+		defer cancel()
+		if r, err := g.Acquire(ctx); err != nil {
+			t.Error("a place was lost")
+		} else {
+			r()
+		}
+	})
+}
+
 // Sessions that share a gate: at most so many connect at once, and one that waits
 // for its next attempt holds nobody up.
 func TestGateOfSessions(t *testing.T) {

@@ -91,8 +91,9 @@ func (s *Session) createSession(ctx context.Context, c *conn) (*serverSession, e
 	rs := msg.(*ua.CreateSessionResponse)
 	ss := &serverSession{id: rs.SessionID, token: rs.AuthenticationToken, nonce: rs.ServerNonce}
 	if err := s.checkCreated(rq, rs); err != nil {
-		// The server has a session now that nobody will use.
-		_, _ = c.roundTrip(ctx, &ua.CloseSessionRequest{DeleteSubscriptions: true}, ss.token)
+		if ss.token != nil { // the server has a session now that nobody will use
+			_, _ = c.roundTrip(ctx, &ua.CloseSessionRequest{DeleteSubscriptions: true}, ss.token)
+		}
 		return nil, err
 	}
 	ss.timeout = revised(rs.RevisedSessionTimeout, o.SessionTimeout)

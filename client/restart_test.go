@@ -116,14 +116,19 @@ func TestUnknownSubscriptionIsDeleted(t *testing.T) {
 func TestEarlyNotification(t *testing.T) {
 	inRogue(t, func(r *rogue) {
 		s, _ := subscribed(t, r, 1)
-		r.on("CreateSubscription", func(int, ua.Request) any {
-			r.push(2, 1, nil, &ua.StatusChangeNotification{Status: ua.StatusUncertain})
-			time.Sleep(time.Second)
+		r.on("CreateSubscription", func(_ int, rq ua.Request) any {
 			r.mu.Lock()
-			defer r.mu.Unlock()
-			r.subs++
-			return &ua.CreateSubscriptionResponse{SubscriptionID: r.subs, RevisedPublishingInterval: 1000, RevisedLifetimeCount: 1000, RevisedMaxKeepAliveCount: 10}
+			ch, id := r.ch, r.id
+			r.mu.Unlock()
+			go func() { // after this batch, so that the one is written before the other
+				time.Sleep(time.Second)
+				r.push(2, 1, nil, &ua.StatusChangeNotification{Status: ua.StatusUncertain})
+				time.Sleep(time.Second)
+				r.reply(ch, id, rq, &ua.CreateSubscriptionResponse{SubscriptionID: 2, RevisedPublishingInterval: 1000, RevisedLifetimeCount: 1000, RevisedMaxKeepAliveCount: 10})
+			}()
+			return silent{}
 		})
+		r.on("DeleteSubscriptions", nil)
 		sub, err := s.Subscribe(r.ctx, SubscriptionOptions{})
 		if err != nil {
 			t.Fatal(err)
@@ -201,4 +206,63 @@ func TestServerThatDoesNotRead(t *testing.T) {
 		close(stuck)
 		s.Close(r.ctx)
 	})
+}
+
+// OPC 10000-4 §5.14.7: what the transferred subscription has available is fetched,
+// what is missing from the list is told, and a transfer whose answer was lost
+// (BadNothingToDo: it is ours already) fetches what there is.
+func TestTransferFetchesWhatIsMissing(t *testing.T) {
+	for _, c := range []struct {
+		name    string
+		results []any // of TransferSubscriptions, one after the other
+		want    []string
+	}{
+		{"a list", []any{&ua.TransferResult{AvailableSequenceNumbers: []uint32{1, 3, 4}}}, []string{"-1", "3", "4"}},
+		{"an empty list", []any{&ua.TransferResult{}}, nil},
+		{"interrupted", []any{hangUp{}, &ua.TransferResult{StatusCode: ua.StatusBadNothingToDo}}, []string{"2", "3", "4"}},
+		{"denied at first", []any{&ua.TransferResult{StatusCode: ua.StatusBadUserAccessDenied}, &ua.TransferResult{AvailableSequenceNumbers: []uint32{2, 3, 4}}}, []string{"2", "3", "4"}},
+		{"denied", []any{&ua.TransferResult{StatusCode: ua.StatusBadUserAccessDenied}}, []string{"new"}},
+		{"unknown", []any{&ua.TransferResult{StatusCode: ua.StatusBadSubscriptionIDInvalid}}, []string{"new"}},
+		{"unsupported", []any{ua.StatusBadServiceUnsupported}, []string{"new"}},
+		{"busy", []any{busy(3 * time.Second), &ua.TransferResult{AvailableSequenceNumbers: []uint32{2, 3, 4}}}, []string{"2", "3", "4"}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			inRogue(t, func(r *rogue) {
+				s, subs := subscribed(t, r, 1)
+				r.push(1, 1, nil, int64(1))
+				time.Sleep(time.Minute)
+				want(t, subs[0], "1")
+				r.on("ActivateSession", func(n int, _ ua.Request) any {
+					if n == 1 {
+						return ua.StatusBadSessionIDInvalid
+					}
+					return behaved{}
+				})
+				r.on("TransferSubscriptions", func(n int, rq ua.Request) any {
+					if rq.(*ua.TransferSubscriptionsRequest).SendInitialValues {
+						t.Error("initial values are values for the second time")
+					}
+					a := c.results[min(n, len(c.results))-1]
+					if res, ok := a.(*ua.TransferResult); ok {
+						return &ua.TransferSubscriptionsResponse{Results: []*ua.TransferResult{res}}
+					}
+					return a
+				})
+				r.on("Republish", func(_ int, rq ua.Request) any {
+					n := rq.(*ua.RepublishRequest).RetransmitSequenceNumber
+					if n < 2 || n > 4 || c.name == "a list" && n == 2 {
+						return ua.StatusBadMessageNotAvailable
+					}
+					return &ua.RepublishResponse{NotificationMessage: message(n, int64(n))}
+				})
+				r.cut()
+				time.Sleep(time.Minute)
+				want(t, subs[0], c.want...)
+				if s.State().State != Online {
+					t.Errorf("%+v", s.State())
+				}
+				s.Close(r.ctx)
+			})
+		})
+	}
 }

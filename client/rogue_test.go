@@ -42,6 +42,7 @@ type rogue struct {
 	parked []parkedRequest
 	subs   uint32
 	ch     *securechannel.Channel // the last that spoke
+	id     uint32                 // the last request's
 }
 
 type parkedRequest struct {
@@ -135,7 +136,7 @@ func (r *rogue) Message(ch *securechannel.Channel, m *securechannel.Message) {
 	rq := msg.(ua.Request)
 	name := service(rq)
 	r.mu.Lock()
-	r.ch = ch
+	r.ch, r.id = ch, m.RequestID
 	r.counts[name]++
 	n, script := r.counts[name], r.script[name]
 	r.mu.Unlock()

@@ -91,6 +91,7 @@ func TestD12Handshake(t *testing.T) {
 					}
 					return rs
 				})
+				r.on("CloseSession", nil)
 				s, err := Connect(r.ctx, plantURL, o)
 				if l.want == ua.StatusOK {
 					if err != nil {
@@ -104,6 +105,9 @@ func TestD12Handshake(t *testing.T) {
 				}
 				if !errors.Is(err, l.want) {
 					t.Errorf("%v, want %v", err, l.want)
+				}
+				if got := r.asked("CloseSession"); got != min(r.asked("CreateSession"), 1) && l.name != "no token" {
+					t.Errorf("the refused session was closed %d times", got)
 				}
 				if s != nil {
 					s.Close(r.ctx)
