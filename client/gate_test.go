@@ -105,8 +105,8 @@ func TestConnectGateLosesNoPlace(t *testing.T) {
 				close(waited)
 			}()
 			synctest.Wait()
-			release()
 			cancel()
+			release()
 			<-waited
 		}
 		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
