@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 )
@@ -83,5 +84,17 @@ func TestNewRegistry(t *testing.T) {
 	}
 	if _, err := NewRegistry(c, c); err == nil {
 		t.Error("a collector that is there twice was accepted")
+	}
+}
+
+func TestJSONWritesDurationsAsText(t *testing.T) {
+	var b strings.Builder
+	log, err := NewLogger(&b, "json", "info")
+	if err != nil {
+		t.Fatal(err)
+	}
+	log.Info("x", "took", 1500*time.Millisecond)
+	if !strings.Contains(b.String(), `"took":"1.5s"`) {
+		t.Error(b.String())
 	}
 }

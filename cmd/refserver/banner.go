@@ -22,6 +22,9 @@ func (r *running) banner(out io.Writer) error {
 	for _, e := range endpointRows(r.server.Endpoints()) {
 		row("endpoint", "%s", e)
 	}
+	for _, url := range r.server.URLs()[1:] { // the rows above name the first
+		row("also at", "%s", url)
+	}
 	row("application", "%s", r.server.ApplicationURI())
 	if key := r.server.Key(); key != nil {
 		row("certificate", "SHA-1 %s", pki.Thumbprint(key.Certificate()))

@@ -91,6 +91,12 @@ func TestConfigCommands(t *testing.T) {
 	if err := os.WriteFile(file, []byte("listen: [http://x]\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
+	t.Run("log", func(t *testing.T) {
+		t.Setenv("BREAKWATER_LOG_LEVEL", "loud")
+		if _, err := refserver(t, "", "config", "check"); err == nil || !strings.Contains(err.Error(), "loud") {
+			t.Errorf("a log level nobody knows: %v", err)
+		}
+	})
 	if _, err := refserver(t, "", "config", "check"); err == nil || !strings.Contains(err.Error(), "opc.tcp") {
 		t.Errorf("a wrong URL: %v", err)
 	}

@@ -235,8 +235,15 @@ func (c *config) decode(text []byte) error {
 func decodeOver(to any, text []byte) error {
 	d := yaml.NewDecoder(bytes.NewReader(text))
 	d.KnownFields(true)
-	if err := d.Decode(to); !errors.Is(err, io.EOF) { // EOF: an empty file
+	if err := d.Decode(to); err != nil {
+		if errors.Is(err, io.EOF) { // an empty file
+			return nil
+		}
 		return plainTypes(err)
+	}
+	var more yaml.Node
+	if err := d.Decode(&more); !errors.Is(err, io.EOF) {
+		return errors.New("there is a second document behind ---; settings are one document")
 	}
 	return nil
 }

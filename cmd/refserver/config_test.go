@@ -164,3 +164,13 @@ func TestOptionsNameWhatIsWrong(t *testing.T) {
 		}
 	}
 }
+
+func TestSettingsAreOneDocument(t *testing.T) {
+	c := defaultConfig()
+	if err := c.decode([]byte("log:\n  level: debug\n---\nfoo: 1\n")); err == nil || !strings.Contains(err.Error(), "second document") {
+		t.Errorf("a second document: %v", err)
+	}
+	if err := defaultConfig().decode([]byte("---\nlog:\n  level: debug\n")); err != nil {
+		t.Errorf("a marker before the only one: %v", err)
+	}
+}

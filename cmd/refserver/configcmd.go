@@ -3,11 +3,14 @@ package main
 import (
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
 
 	"github.com/spf13/cobra"
+
+	"github.com/breakwater-ua/breakwater/telemetry"
 )
 
 func (a *app) newConfig() *cobra.Command {
@@ -59,6 +62,9 @@ refserver.yaml in the configuration folder. A file that is there is kept unless
 				return err
 			}
 			if err := c.locate(); err != nil {
+				return err
+			}
+			if _, err := telemetry.NewLogger(io.Discard, c.Log.Format, c.Log.Level); err != nil {
 				return err
 			}
 			o, err := c.options(nil)

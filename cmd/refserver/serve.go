@@ -5,10 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"os/signal"
 	"runtime"
 	"sync"
-	"syscall"
 
 	"github.com/breakwater-ua/breakwater/cmd/refserver/demo"
 	"github.com/breakwater-ua/breakwater/stack"
@@ -98,10 +96,8 @@ func (a *app) serve(cmd *cobra.Command, flags *serveFlags) error {
 	if err != nil {
 		return err
 	}
-	ctx, stop := signal.NotifyContext(cmd.Context(), syscall.SIGINT, syscall.SIGTERM)
+	ctx, stop := untilSignal(cmd.Context())
 	defer stop()
-	// From the first signal on, the next one has its usual effect: it ends the process.
-	context.AfterFunc(ctx, stop)
 
 	settings := *c // as they were given
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(0))
