@@ -22,8 +22,10 @@ func (r *running) banner(out io.Writer) error {
 	for _, e := range endpointRows(r.server.Endpoints()) {
 		row("endpoint", "%s", e)
 	}
-	for _, url := range r.server.URLs()[1:] { // the rows above name the first
-		row("also at", "%s", url)
+	for i, url := range r.server.URLs() {
+		if i > 0 { // the rows above name the first
+			row("also at", "%s", url)
+		}
 	}
 	row("application", "%s", r.server.ApplicationURI())
 	if key := r.server.Key(); key != nil {
