@@ -96,16 +96,20 @@ func TestUnknownSubscriptionIsDeleted(t *testing.T) {
 		s, subs := subscribed(t, r, 1)
 		var deleted []uint32
 		r.on("DeleteSubscriptions", func(_ int, rq ua.Request) any {
+			r.mu.Lock()
 			deleted = append(deleted, rq.(*ua.DeleteSubscriptionsRequest).SubscriptionIDs...)
+			r.mu.Unlock()
 			return behaved{}
 		})
 		r.push(77, 1, nil, int64(1))
 		time.Sleep(time.Second)
 		r.push(77, 2, nil, int64(2))
 		time.Sleep(time.Second)
+		r.mu.Lock()
 		if len(deleted) != 1 || deleted[0] != 77 {
 			t.Errorf("deleted %v", deleted)
 		}
+		r.mu.Unlock()
 		want(t, subs[0])
 		s.Close(r.ctx)
 	})
@@ -152,7 +156,9 @@ func TestHalfMadeSubscription(t *testing.T) {
 		time.Sleep(time.Minute)
 		var deleted []uint32
 		r.on("DeleteSubscriptions", func(_ int, rq ua.Request) any {
+			r.mu.Lock()
 			deleted = append(deleted, rq.(*ua.DeleteSubscriptionsRequest).SubscriptionIDs...)
+			r.mu.Unlock()
 			return behaved{}
 		})
 		r.on("CreateMonitoredItems", func(n int, _ ua.Request) any {
@@ -163,9 +169,11 @@ func TestHalfMadeSubscription(t *testing.T) {
 		})
 		r.push(1, 1, nil, &ua.StatusChangeNotification{Status: ua.StatusBadTimeout})
 		time.Sleep(time.Minute)
+		r.mu.Lock()
 		if len(deleted) != 1 || deleted[0] != 2 {
 			t.Errorf("deleted %v, want the half that was made", deleted)
 		}
+		r.mu.Unlock()
 		if got := drain(subs[0]); len(got) != 2 || got[1] != "new" {
 			t.Errorf("%q", got)
 		}
