@@ -153,7 +153,7 @@ func TestX23D11TrustThatIsTakenBack(t *testing.T) {
 func TestD1D2RenewalsUnderTraffic(t *testing.T) {
 	s := start(t, nil)
 	o := s.secured(security.Basic256Sha256)
-	o.Lifetime = time.Second
+	o.Lifetime = 10 * time.Second // renewed by hand; an expired token is another row
 	ses := s.activate(s.channelWith(o), probe.Anonymous)
 	var wg sync.WaitGroup
 	stop := make(chan struct{})

@@ -221,6 +221,9 @@ func (b *bystander) publish(ctx context.Context) {
 			return
 		}
 	}
+	// Requests that waited for a run slot may be parked in another order than
+	// they were sent in: it is the sequence number that orders messages.
+	next, held := uint32(1), map[uint32]*ua.NotificationMessage{}
 	for {
 		msg, err := (<-waiting).Wait(ctx)
 		if ctx.Err() != nil {
@@ -232,13 +235,24 @@ func (b *bystander) publish(ctx context.Context) {
 			return
 		}
 		var acks []*ua.SubscriptionAcknowledgement
-		for _, n := range rs.NotificationMessage.NotificationData {
-			if d, ok := n.Value.(*ua.DataChangeNotification); ok {
-				for _, item := range d.MonitoredItems {
-					b.saw(item.Value)
+		if m := rs.NotificationMessage; len(m.NotificationData) > 0 {
+			held[m.SequenceNumber] = m
+			acks = []*ua.SubscriptionAcknowledgement{{SubscriptionID: rs.SubscriptionID, SequenceNumber: m.SequenceNumber}}
+		}
+		for m := held[next]; m != nil; m = held[next] {
+			delete(held, next)
+			next++
+			for _, n := range m.NotificationData {
+				if d, ok := n.Value.(*ua.DataChangeNotification); ok {
+					for _, item := range d.MonitoredItems {
+						b.saw(item.Value)
+					}
 				}
-				acks = []*ua.SubscriptionAcknowledgement{{SubscriptionID: rs.SubscriptionID, SequenceNumber: rs.NotificationMessage.SequenceNumber}}
 			}
+		}
+		if len(held) > publishesWaiting {
+			b.fail(fmt.Errorf("message %d never came", next))
+			return
 		}
 		if !send(acks...) {
 			return
