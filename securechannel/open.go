@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/breakwater-ua/breakwater/internal/buffer"
+	"github.com/breakwater-ua/breakwater/internal/stacksize"
 	"github.com/breakwater-ua/breakwater/security"
 	"github.com/breakwater-ua/breakwater/transport"
 	"github.com/breakwater-ua/breakwater/uabinary"
@@ -160,6 +161,7 @@ func (ch *Channel) admit(first bool, p *security.Policy) error {
 
 // run is the goroutine of one OpenSecureChannel.
 func (o *opening) run() {
+	stacksize.Grow()
 	ch := o.ch
 	err := o.serve(connContext{ch.conn})
 	o.buf.Release()

@@ -148,6 +148,9 @@ func (st *Store) finish(s *Session, deleteSubscriptions bool) {
 	if st.opts.OnClose != nil {
 		st.opts.OnClose(s, deleteSubscriptions)
 	}
+	if !st.log.Enabled(context.Background(), slog.LevelInfo) {
+		return // without the frames of a log line, which would grow a connection's stack
+	}
 	st.log.LogAttrs(context.Background(), slog.LevelInfo, "session closed",
 		slog.String("session", s.id.String()),
 		slog.String("reason", reason.String()),

@@ -6,6 +6,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/breakwater-ua/breakwater/internal/stacksize"
 	"github.com/breakwater-ua/breakwater/isolation"
 	"github.com/breakwater-ua/breakwater/securechannel"
 	"github.com/breakwater-ua/breakwater/service"
@@ -164,6 +165,7 @@ func (d *dispatcher) pump(w *waiting) {
 // there are places. Each request counts in d.blocking from its detach to the
 // moment at which the runner has the next one.
 func (d *dispatcher) runner(w *waiting, r *request) {
+	stacksize.Grow()
 	for r != nil {
 		if r.waited {
 			d.drained.served()

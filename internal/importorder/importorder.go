@@ -51,6 +51,7 @@ uastatus
 telemetry
 internal/importorder
 internal/buffer
+internal/stacksize
 internal/memnet
 internal/wheel
 `
