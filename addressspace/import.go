@@ -34,17 +34,7 @@ type ImportResult struct {
 	Skipped int
 }
 
-// ImportNodeSet imports UANodeSet files (OPC 10000-6 Annex F); see [Space.Import].
-func (s *Space) ImportNodeSet(files ...[]byte) error {
-	named := make([]NodeSetFile, len(files))
-	for i, f := range files {
-		named[i] = NodeSetFile{Name: fmt.Sprintf("nodeset %d", i+1), Data: f}
-	}
-	_, err := s.Import(named...)
-	return err
-}
-
-// Import imports UANodeSet files, given in any order: they are loaded in the
+// Import imports UANodeSet files (OPC 10000-6 Annex F), given in any order: they are loaded in the
 // order of their RequiredModels, and a model that is missing is named in the
 // error. Errors carry file and line; after one the space is as it was. Files are
 // not kept. Existing nodes are never replaced: a NodeId that exists is an error.

@@ -270,13 +270,13 @@ func TestImportErrors(t *testing.T) {
 		}
 	}
 	s := newSpace(t)
-	if err := s.ImportNodeSet(testFile(t, "base.xml").Data); err != nil {
+	if _, err := s.Import(testFile(t, "base.xml")); err != nil {
 		t.Fatal(err)
 	}
-	if err := s.ImportNodeSet(testFile(t, "base.xml").Data); err == nil || !strings.Contains(err.Error(), "loaded already") {
+	if _, err := s.Import(testFile(t, "base.xml")); err == nil || !strings.Contains(err.Error(), "loaded already") {
 		t.Errorf("second import: %v", err)
 	}
-	if err := s.ImportNodeSet(testFile(t, "plant.xml").Data); err != nil {
+	if _, err := s.Import(testFile(t, "plant.xml")); err != nil {
 		t.Errorf("a required model that is loaded: %v", err)
 	}
 }

@@ -3,7 +3,6 @@ package conformance
 import (
 	"context"
 	"encoding/binary"
-	"io"
 	"net"
 	"time"
 
@@ -25,40 +24,14 @@ func (t *T) raw() net.Conn {
 	return nc
 }
 
-// hello builds a HEL message.
-func hello(receive, send, message, chunks uint32, url string) []byte {
-	b := []byte("HELF\x00\x00\x00\x00")
-	for _, v := range []uint32{0, receive, send, message, chunks, uint32(len(url))} {
-		b = binary.LittleEndian.AppendUint32(b, v)
-	}
-	b = append(b, url...)
-	binary.LittleEndian.PutUint32(b[4:], uint32(len(b)))
-	return b
-}
-
-// read reads one UACP message.
-func read(nc net.Conn) (kind string, body []byte, err error) {
-	var h [8]byte
-	if _, err := io.ReadFull(nc, h[:]); err != nil {
-		return "", nil, err
-	}
-	n := binary.LittleEndian.Uint32(h[4:])
-	if n < 8 || n > 1<<20 {
-		return string(h[:3]), nil, io.ErrUnexpectedEOF
-	}
-	body = make([]byte, n-8)
-	_, err = io.ReadFull(nc, body)
-	return string(h[:3]), body, err
-}
-
 // expectERR reads until the ERR message and checks its code, then the close.
 func (t *T) expectERR(nc net.Conn, doing string, want ...ua.StatusCode) {
-	kind, body, err := read(nc)
+	kind, body, err := probe.ReadMessage(nc)
 	if err != nil || kind != "ERR" || len(body) < 4 {
 		t.Fatalf("%s: got %q %v, want ERR", doing, kind, err)
 	}
 	t.Code(ua.StatusCode(binary.LittleEndian.Uint32(body)), doing, want...)
-	if _, _, err := read(nc); err == nil {
+	if _, _, err := probe.ReadMessage(nc); err == nil {
 		t.Errorf("%s: the connection stayed open after ERR", doing)
 	}
 }
@@ -67,8 +40,8 @@ var protocolCases = []Case{
 	{"Protocol UA TCP", "ACK keeps to what HEL asked for", "OPC 10000-6 §7.1.2.4", func(t *T) {
 		for _, c := range []struct{ receive, send uint32 }{{8192, 8192}, {65535, 65535}, {0xFFFFFFFF, 0xFFFFFFFF}, {8192, 65535}} {
 			nc := t.raw()
-			nc.Write(hello(c.receive, c.send, 0, 0, t.Target.URL))
-			kind, body, err := read(nc)
+			nc.Write(probe.Hello(c.receive, c.send, 0, 0, t.Target.URL))
+			kind, body, err := probe.ReadMessage(nc)
 			if err != nil || kind != "ACK" || len(body) != 20 {
 				t.Fatalf("got %q of %d bytes, %v", kind, len(body), err)
 			}
@@ -88,17 +61,17 @@ var protocolCases = []Case{
 	}},
 	{"Protocol UA TCP", "a second HEL is refused", "OPC 10000-6 §7.1.2.3", func(t *T) {
 		nc := t.raw()
-		nc.Write(hello(65535, 65535, 0, 0, t.Target.URL))
-		if kind, _, err := read(nc); kind != "ACK" {
+		nc.Write(probe.Hello(65535, 65535, 0, 0, t.Target.URL))
+		if kind, _, err := probe.ReadMessage(nc); kind != "ACK" {
 			t.Fatalf("got %q %v", kind, err)
 		}
-		nc.Write(hello(65535, 65535, 0, 0, t.Target.URL))
+		nc.Write(probe.Hello(65535, 65535, 0, 0, t.Target.URL))
 		t.expectERR(nc, "second HEL", ua.StatusBadTCPMessageTypeInvalid)
 	}},
 	{"Protocol UA TCP", "an oversize header is refused before its body comes", "OPC 10000-6 §7.1.5", func(t *T) {
 		nc := t.raw()
-		nc.Write(hello(65535, 65535, 0, 0, t.Target.URL))
-		if kind, _, err := read(nc); kind != "ACK" {
+		nc.Write(probe.Hello(65535, 65535, 0, 0, t.Target.URL))
+		if kind, _, err := probe.ReadMessage(nc); kind != "ACK" {
 			t.Fatalf("got %q %v", kind, err)
 		}
 		nc.Write([]byte("OPNF\xff\xff\xff\x7f\x00\x00\x00\x00"))
@@ -107,8 +80,8 @@ var protocolCases = []Case{
 	{"Protocol UA TCP", "a message of less than its header is refused", "OPC 10000-6 §7.1.2.2", func(t *T) {
 		for size := byte(0); size < 8; size++ {
 			nc := t.raw()
-			nc.Write(hello(65535, 65535, 0, 0, t.Target.URL))
-			if kind, _, err := read(nc); kind != "ACK" {
+			nc.Write(probe.Hello(65535, 65535, 0, 0, t.Target.URL))
+			if kind, _, err := probe.ReadMessage(nc); kind != "ACK" {
 				t.Fatalf("got %q %v", kind, err)
 			}
 			nc.Write([]byte{'M', 'S', 'G', 'F', size, 0, 0, 0})
@@ -121,13 +94,13 @@ var protocolCases = []Case{
 		for i := range long {
 			long[i] = 'a'
 		}
-		nc.Write(hello(65535, 65535, 0, 0, "opc.tcp://"+string(long)))
+		nc.Write(probe.Hello(65535, 65535, 0, 0, "opc.tcp://"+string(long)))
 		t.expectERR(nc, "long URL", ua.StatusBadTCPEndpointURLInvalid, ua.StatusBadTCPMessageTooLarge)
 	}},
 	{"UA Secure Conversation", "a policy nobody knows is refused", "OPC 10000-6 §6.7.2", func(t *T) {
 		nc := t.raw()
-		nc.Write(hello(65535, 65535, 0, 0, t.Target.URL))
-		if kind, _, err := read(nc); kind != "ACK" {
+		nc.Write(probe.Hello(65535, 65535, 0, 0, t.Target.URL))
+		if kind, _, err := probe.ReadMessage(nc); kind != "ACK" {
 			t.Fatalf("got %q %v", kind, err)
 		}
 		uri := "http://opcfoundation.org/UA/SecurityPolicy#Imaginary"
@@ -140,11 +113,10 @@ var protocolCases = []Case{
 	}},
 	{"UA Secure Conversation", "a token is renewed and requests go on", "OPC 10000-4 §5.6.2", func(t *T) {
 		s := t.Session()
-		for i := range 3 {
+		for range 3 {
 			t.OK(s.Channel.Renew(t), "renew")
 			rs := call[*ua.ReadResponse](t, s, readOf(ua.AttributeIDValue, serverStatus))
 			t.Code(rs.Results[0].Status, "read after renewal", ua.StatusOK)
-			_ = i
 		}
 	}},
 	{"UA Secure Conversation", "a request of many chunks is put together", "OPC 10000-6 §6.7.2", func(t *T) {

@@ -139,8 +139,8 @@ func TestA11A13SizesInHelloAreClamped(t *testing.T) {
 	s := start(t, nil)
 	for _, c := range []struct{ receive, send uint32 }{{8192, 8192}, {65535, 65535}, {8192, 65535}, {0xFFFFFFFF, 0xFFFFFFFF}} {
 		nc := s.dial()
-		nc.Write(hello(c.receive, c.send, 0xFFFFFFFF, 0xFFFFFFFF, s.url))
-		kind, ack, err := message(nc)
+		nc.Write(probe.Hello(c.receive, c.send, 0xFFFFFFFF, 0xFFFFFFFF, s.url))
+		kind, ack, err := probe.ReadMessage(nc)
 		if err != nil || kind != "ACK" {
 			t.Fatalf("%q %v", kind, err)
 		}

@@ -3,9 +3,7 @@ package hostile
 import (
 	"context"
 	"encoding/binary"
-	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"net"
 	"os"
@@ -354,47 +352,22 @@ func (s *site) dial() net.Conn {
 	return c
 }
 
-func hello(receive, send, message, chunks uint32, url string) []byte {
-	b := []byte("HELF\x00\x00\x00\x00")
-	for _, v := range []uint32{0, receive, send, message, chunks, uint32(len(url))} {
-		b = binary.LittleEndian.AppendUint32(b, v)
-	}
-	b = append(b, url...)
-	binary.LittleEndian.PutUint32(b[4:], uint32(len(b)))
-	return b
-}
-
 // greeted opens a connection that has said HEL.
 func (s *site) greeted() net.Conn {
 	s.t.Helper()
 	c := s.dial()
-	c.Write(hello(65535, 65535, 0, 0, s.url))
-	if kind, _, err := message(c); kind != "ACK" {
+	c.Write(probe.Hello(65535, 65535, 0, 0, s.url))
+	if kind, _, err := probe.ReadMessage(c); kind != "ACK" {
 		s.t.Fatalf("%q, %v instead of ACK", kind, err)
 	}
 	return c
-}
-
-// message reads one UACP message.
-func message(c net.Conn) (kind string, payload []byte, err error) {
-	var h [8]byte
-	if _, err := io.ReadFull(c, h[:]); err != nil {
-		return "", nil, err
-	}
-	n := binary.LittleEndian.Uint32(h[4:])
-	if n < 8 || n > 1<<20 {
-		return string(h[:3]), nil, errors.New("impossible size")
-	}
-	payload = make([]byte, n-8)
-	_, err = io.ReadFull(c, payload)
-	return string(h[:3]), payload, err
 }
 
 // closedWith reads until ERR, checks its code and that the connection ends.
 func (s *site) closedWith(c net.Conn, want ...ua.StatusCode) {
 	s.t.Helper()
 	for {
-		kind, payload, err := message(c)
+		kind, payload, err := probe.ReadMessage(c)
 		if err != nil {
 			s.t.Errorf("the connection ended without ERR: %v", err)
 			return
@@ -405,7 +378,7 @@ func (s *site) closedWith(c net.Conn, want ...ua.StatusCode) {
 		s.status(ua.StatusCode(binary.LittleEndian.Uint32(payload)), "ERR", want...)
 		break
 	}
-	if _, _, err := message(c); err == nil {
+	if _, _, err := probe.ReadMessage(c); err == nil {
 		s.t.Error("the connection stayed open behind ERR")
 	}
 }
