@@ -113,6 +113,48 @@ func differ(path string, a, b reflect.Value) string {
 	return ""
 }
 
+// readApart reports whether v holds an ExtensionObject whose body gopcua reads as something else than bytes of that length.
+// gopcua goes on inside such a body, takes a count out of what is none, and allocates by it: the process ends there, and no
+// recover helps.
+func readApart(v reflect.Value) bool {
+	switch v.Kind() {
+	case reflect.Pointer:
+		if v.IsNil() {
+			return false
+		}
+		switch x := v.Interface().(type) {
+		case *ua.ExtensionObject:
+			switch x.Value.(type) {
+			case *RawBody, *ua.XMLElement, *ua.CallMethodRequest, *ua.MonitoredItemCreateRequest, *ua.MonitoredItemModifyRequest:
+				return true
+			}
+			return readApart(reflect.ValueOf(x.Value))
+		case *ua.Variant:
+			return readApart(reflect.ValueOf(x.Value()))
+		}
+		return readApart(v.Elem())
+	case reflect.Struct:
+		if _, ok := v.Interface().(time.Time); ok {
+			return false
+		}
+		for i := range v.NumField() {
+			if v.Type().Field(i).IsExported() && readApart(v.Field(i)) {
+				return true
+			}
+		}
+	case reflect.Slice:
+		if v.Type().Elem().Kind() == reflect.Uint8 {
+			return false
+		}
+		for i := range v.Len() {
+			if readApart(v.Index(i)) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
 // gopcua runs a decoder of gopcua, whose panics count as errors.
 func gopcua(decode func() (any, error)) (v any, err error) {
 	defer func() {
@@ -130,6 +172,9 @@ func compareDecoded(t interface {
 	Fatalf(string, ...any)
 }, in []byte, ours any, decode func() (any, error)) {
 	t.Helper()
+	if readApart(reflect.ValueOf(ours)) {
+		return
+	}
 	theirs, err := gopcua(decode)
 	if err != nil {
 		return

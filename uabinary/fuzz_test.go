@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"math"
 	"reflect"
+	"strings"
 	"testing"
 
 	"github.com/gopcua/opcua/ua"
@@ -202,6 +203,7 @@ func FuzzExtensionObject(f *testing.F) {
 	f.Add(unhex(f, "01007603 01 10000000 0000000000000000 000000000000F03F"))
 	f.Add(unhex(f, "01020500 01 03000000 010203"))
 	f.Add(unhex(f, "01007503 02 04000000 3C612F3E"))
+	f.Add(unhex(f, "0100FE39 01 20000000 3030FFFFFFFF8D"+strings.Repeat("30", 25)))
 	f.Add(AppendExtensionObject(nil, nestedBodies(5, NumericID(0, bodyTypeID(new(ua.KeyValuePair))))))
 	f.Fuzz(func(t *testing.T, in []byte) {
 		d := NewDecoder(in, nil)
