@@ -38,6 +38,8 @@ subscription
 session
 addressspace
 securechannel            # wire
+transport/https
+transport/wss
 transport/uatcp
 transport
 admission                # capacity
@@ -46,7 +48,8 @@ budget
 security/opensslkey      # crypto
 security/pki
 security
-uabinary                 # ground
+uajson                   # ground
+uabinary
 uastatus
 telemetry
 internal/importorder
