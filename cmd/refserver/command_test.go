@@ -103,12 +103,20 @@ func TestConfigCommands(t *testing.T) {
 }
 
 func TestPKICommands(t *testing.T) {
-	ownFolder(t)
+	dir := ownFolder(t)
 	if _, err := refserver(t, "", "pki", "show"); err == nil || !strings.Contains(err.Error(), "first start") {
 		t.Errorf("show before the first start: %v", err)
 	}
-	if _, err := refserver(t, "", "pki", "trust", "no-such-file"); err == nil {
-		t.Error("trusted what is not there")
+	if _, err := refserver(t, "", "pki", "list"); err == nil || !strings.Contains(err.Error(), "no folder") {
+		t.Errorf("list before the first start: %v", err)
+	}
+	if _, err := os.Stat(filepath.Join(dir, "pki")); err == nil {
+		t.Error("a look made the folder")
+	}
+	for _, user := range []string{"--user=false", "--user"} {
+		if _, err := refserver(t, "", "pki", "trust", "no-such-file", user); err == nil {
+			t.Error("trusted what is not there")
+		}
 	}
 	if _, err := refserver(t, "", "pki", "renew", "--user"); err == nil || !strings.Contains(err.Error(), "themselves") {
 		t.Errorf("renew --user: %v", err)

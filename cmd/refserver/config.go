@@ -9,6 +9,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"reflect"
 	"regexp"
 	"strings"
 	"time"
@@ -59,7 +60,7 @@ type securityConfig struct {
 type demoConfig struct {
 	Enabled   bool          `yaml:"enabled"`
 	Variables int           `yaml:"variables"`
-	Interval  time.Duration `yaml:"interval"`
+	Interval  time.Duration `yaml:"interval" negative:"off"`
 }
 
 type adminConfig struct {
@@ -89,7 +90,7 @@ type limitsConfig struct {
 	SendBufferSize                   size          `yaml:"sendBufferSize"`
 	MaxExecutingRequests             int           `yaml:"maxExecutingRequests"`
 	MaxQueuedRequests                int           `yaml:"maxQueuedRequests"`
-	RunSlots                         int           `yaml:"runSlots"`
+	RunSlots                         int           `yaml:"runSlots" negative:"no bound"`
 	MaxPublishRequests               int           `yaml:"maxPublishRequests"`
 	MaxParkedRequests                int           `yaml:"maxParkedRequests"`
 	MaxOutstandingPerConnection      int           `yaml:"maxOutstandingPerConnection"`
@@ -130,7 +131,7 @@ type rateLimitsConfig struct {
 	ConnectionsPerSecond              int  `yaml:"connectionsPerSecond"`
 	ConnectionBurst                   int  `yaml:"connectionBurst"`
 	ConnectionsPerSecondPerAddress    int  `yaml:"connectionsPerSecondPerAddress"`
-	PoliteRefusalsPerSecond           int  `yaml:"politeRefusalsPerSecond"`
+	PoliteRefusalsPerSecond           int  `yaml:"politeRefusalsPerSecond" negative:"never"`
 	MaxConcurrentSessionEstablishment int  `yaml:"maxConcurrentSessionEstablishment"`
 	SessionEstablishmentQueueLimit    int  `yaml:"sessionEstablishmentQueueLimit"`
 	ListenBacklog                     int  `yaml:"listenBacklog"`
@@ -194,9 +195,10 @@ func configDir() (string, error) {
 }
 
 // loadConfig reads file, or refserver.yaml in the configuration folder when file
-// is empty and it is there, and lets environment variables override it.
-func loadConfig(file string) (*config, error) {
-	c := defaultConfig()
+// is empty and it is there, and lets environment variables override it. strays are
+// variables that look like ours and name no setting.
+func loadConfig(file string) (c *config, strays []string, err error) {
+	c = defaultConfig()
 	optional := file == ""
 	if optional {
 		if dir, err := configDir(); err == nil {
@@ -208,20 +210,50 @@ func loadConfig(file string) (*config, error) {
 		switch {
 		case optional && errors.Is(err, fs.ErrNotExist):
 		case err != nil:
-			return nil, err
+			return nil, nil, err
 		default:
 			if err := c.decode(text); err != nil {
-				return nil, fmt.Errorf("%s: %w", file, err)
+				return nil, nil, fmt.Errorf("%s: %w", file, err)
 			}
 			if err := c.anchor(filepath.Dir(file)); err != nil {
-				return nil, err
+				return nil, nil, err
 			}
 		}
 	}
-	if err := overrideFromEnvironment(c, os.Environ()); err != nil {
-		return nil, err
+	strays, err = overrideFromEnvironment(c, os.Environ())
+	return c, strays, err
+}
+
+// check refuses settings that would be taken for others without a word: a
+// negative number counts as "not set" further down, an empty list of modes as all
+// of them.
+func (c *config) check() error {
+	if err := refuseNegative(reflect.ValueOf(c).Elem(), ""); err != nil {
+		return err
 	}
-	return c, nil
+	if len(c.Security.Policies) > 0 && len(c.Security.Modes) == 0 {
+		return errors.New("security.modes: is empty; name Sign, SignAndEncrypt or both")
+	}
+	return nil
+}
+
+// refuseNegative looks at every number whose tag does not say what a negative one
+// means.
+func refuseNegative(v reflect.Value, path string) error {
+	for i := range v.NumField() {
+		field, value := v.Type().Field(i), v.Field(i)
+		key := path + field.Tag.Get("yaml")
+		switch {
+		case field.Type.Kind() == reflect.Struct:
+			if err := refuseNegative(value, key+"."); err != nil {
+				return err
+			}
+		case field.Type == reflect.TypeFor[autoSize](), field.Tag.Get("negative") != "":
+		case value.CanInt() && value.Int() < 0:
+			return fmt.Errorf("%s: is negative: %v", key, value.Interface())
+		}
+	}
+	return nil
 }
 
 // unknownKey is how yaml words an unknown key: with a Go type nobody has heard of.

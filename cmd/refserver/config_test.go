@@ -4,6 +4,7 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -55,7 +56,7 @@ func TestDecodeErrors(t *testing.T) {
 
 func TestEnvironment(t *testing.T) {
 	c := defaultConfig()
-	err := overrideFromEnvironment(c, []string{
+	strays, err := overrideFromEnvironment(c, []string{
 		"BREAKWATER_LISTEN=opc.tcp://:1, opc.tcp://:2",
 		"BREAKWATER_ADMIN_LISTEN=off",
 		"BREAKWATER_SECURITY_TRUST_ALL=true",
@@ -80,7 +81,10 @@ func TestEnvironment(t *testing.T) {
 	if !reflect.DeepEqual(c, want) {
 		t.Errorf("got %+v\nwant %+v", c, want)
 	}
-	if err := overrideFromEnvironment(c, []string{"BREAKWATER_DEMO_VARIABLES=many"}); err == nil || !strings.Contains(err.Error(), "BREAKWATER_DEMO_VARIABLES") {
+	if !slices.Equal(strays, []string{"BREAKWATER_INTEROP"}) {
+		t.Errorf("variables that name no setting: %q", strays)
+	}
+	if _, err := overrideFromEnvironment(c, []string{"BREAKWATER_DEMO_VARIABLES=many"}); err == nil || !strings.Contains(err.Error(), "BREAKWATER_DEMO_VARIABLES") {
 		t.Errorf("a bad number: %v", err)
 	}
 }
@@ -122,7 +126,7 @@ func TestSettingsOverrideEachOther(t *testing.T) {
 			t.Errorf("%s: %v, want %v", tt.what, tt.got, tt.want)
 		}
 	}
-	if _, err := loadConfig(filepath.Join(dir, "none.yaml")); err == nil {
+	if _, _, err := loadConfig(filepath.Join(dir, "none.yaml")); err == nil {
 		t.Error("a file that was named and is not there was no error")
 	}
 }
@@ -154,6 +158,11 @@ func TestOptionsNameWhatIsWrong(t *testing.T) {
 	}{
 		{func(c *config) { c.Security.Policies = []string{"Basic512"} }, `"Basic512" is not one of`},
 		{func(c *config) { c.Security.Modes = []string{"None"} }, `"None" is neither`},
+		{func(c *config) { c.Security.Modes = []string{} }, "security.modes: is empty"},
+		{func(c *config) { c.Limits.MaxSessions = -3 }, "limits.maxSessions: is negative: -3"},
+		{func(c *config) { c.Limits.HelloTimeout = -5 * time.Second }, "limits.helloTimeout: is negative: -5s"},
+		{func(c *config) { c.Demo.Variables = -1 }, "demo.variables: is negative: -1"},
+		{func(c *config) { c.ShutdownTimeout = -1 }, "shutdownTimeout: is negative: -1ns"},
 		{func(c *config) { c.NodeSets = []string{"/does/not/exist.xml"} }, "/does/not/exist.xml"},
 	} {
 		c := defaultConfig()
@@ -162,6 +171,27 @@ func TestOptionsNameWhatIsWrong(t *testing.T) {
 		if _, err := c.options(nil); err == nil || !strings.Contains(err.Error(), tt.want) {
 			t.Errorf("error %v, want %q in it", err, tt.want)
 		}
+	}
+}
+
+func TestNoPoliciesIsNotAll(t *testing.T) {
+	c := defaultConfig()
+	c.Users = filepath.Join(t.TempDir(), "users.yaml")
+	c.Security.Policies = []string{}
+	o, err := c.options(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if o.Security.Policies == nil || len(o.Security.Policies) > 0 {
+		t.Errorf("an empty list offers %v", o.Security.Policies)
+	}
+}
+
+func TestNegativeNumbersWithAMeaning(t *testing.T) {
+	c := defaultConfig()
+	c.Limits.RunSlots, c.RateLimits.PoliteRefusalsPerSecond, c.Demo.Interval = -1, -1, -1
+	if err := c.check(); err != nil {
+		t.Error(err)
 	}
 }
 

@@ -2,7 +2,9 @@ package main
 
 import (
 	"fmt"
+	"maps"
 	"reflect"
+	"slices"
 	"strings"
 	"unicode"
 
@@ -13,15 +15,18 @@ const environmentPrefix = "BREAKWATER_"
 
 // overrideFromEnvironment sets each setting for which env holds a variable: the
 // key's path in upper case with underscores, BREAKWATER_ADMIN_LISTEN for
-// admin.listen. Lists of texts are separated by commas.
-func overrideFromEnvironment(c *config, env []string) error {
+// admin.listen. Lists of texts are separated by commas. Variables that name no
+// setting are returned: no error, because container platforms set some by
+// the name of a service.
+func overrideFromEnvironment(c *config, env []string) (strays []string, err error) {
 	values := map[string]string{}
 	for _, e := range env {
 		if name, value, ok := strings.Cut(e, "="); ok && strings.HasPrefix(name, environmentPrefix) {
 			values[name] = value
 		}
 	}
-	return overrideStruct(reflect.ValueOf(c).Elem(), environmentPrefix, values)
+	err = overrideStruct(reflect.ValueOf(c).Elem(), environmentPrefix, values)
+	return slices.Sorted(maps.Keys(values)), err
 }
 
 func overrideStruct(v reflect.Value, prefix string, values map[string]string) error {
@@ -38,6 +43,7 @@ func overrideStruct(v reflect.Value, prefix string, values map[string]string) er
 		if !ok {
 			continue
 		}
+		delete(values, name)
 		if err := overrideField(field, value); err != nil {
 			return fmt.Errorf("%s=%q: %w", name, value, err)
 		}

@@ -37,7 +37,6 @@ func adminOf(t *testing.T, change func(*config)) (*stack.Server, *liveLimits, ht
 	if err != nil {
 		t.Fatal(err)
 	}
-	o.Security.Policies = stack.NoPolicies
 	srv, err := stack.NewServer(o)
 	if err != nil {
 		t.Fatal(err)

@@ -38,11 +38,17 @@ func (c *config) options(log *slog.Logger) (stack.Options, error) {
 		Retry:      stack.Retry{Min: c.Retry.Min, Max: c.Retry.Max},
 		Budget:     stack.Budget{MaxBytes: int64(c.Budget.MaxBytes), SessionlessBytes: int64(c.Budget.SessionlessBytes)},
 	}
+	if err := c.check(); err != nil {
+		return o, err
+	}
 	if err := c.checkOpenSSL(); err != nil {
 		return o, err
 	}
 	if err := c.Isolation.stack(&o, c.Listen); err != nil {
 		return o, err
+	}
+	if len(c.Security.Policies) == 0 {
+		o.Security.Policies = stack.NoPolicies
 	}
 	for _, name := range c.Security.Policies {
 		p, err := policyByName(name)

@@ -3,8 +3,10 @@ package main
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"net"
 	"net/url"
+	"os"
 	"path/filepath"
 	"slices"
 	"text/tabwriter"
@@ -35,7 +37,7 @@ the PKI folder: --user is about that one.`,
 	return cmd
 }
 
-func (a *app) openPKI() (*pki.Store, *config, error) {
+func (a *app) openPKI(create bool) (*pki.Store, *config, error) {
 	c, err := a.load()
 	if err != nil {
 		return nil, nil, err
@@ -46,6 +48,10 @@ func (a *app) openPKI() (*pki.Store, *config, error) {
 	dir := c.PKI
 	if a.userPKI {
 		dir = filepath.Join(dir, userPKIFolder)
+	}
+	// Only a first start, or a certificate to trust, makes a folder.
+	if _, err := os.Stat(dir); errors.Is(err, fs.ErrNotExist) && !create {
+		return nil, nil, fmt.Errorf("there is no folder %s yet; the server's first start makes it, or pki trust", dir)
 	}
 	store, err := pki.Open(dir, pki.Options{Logger: a.toolLogger()})
 	return store, c, err
@@ -60,7 +66,7 @@ func (a *app) newPKIList() *cobra.Command {
 		Short: "List certificates: own, trusted, issuers, rejected",
 		Args:  cobra.NoArgs,
 		RunE: func(*cobra.Command, []string) error {
-			store, _, err := a.openPKI()
+			store, _, err := a.openPKI(false)
 			if err != nil {
 				return err
 			}
@@ -81,7 +87,7 @@ func (a *app) newPKITrust() *cobra.Command {
 		Short: "Trust a certificate that was refused, or one in a file",
 		Args:  cobra.ExactArgs(1),
 		RunE: func(_ *cobra.Command, args []string) error {
-			store, _, err := a.openPKI()
+			store, _, err := a.openPKI(true)
 			if err != nil {
 				return err
 			}
@@ -101,7 +107,7 @@ func (a *app) newPKIReject() *cobra.Command {
 		Short: "Trust a certificate no longer",
 		Args:  cobra.ExactArgs(1),
 		RunE: func(_ *cobra.Command, args []string) error {
-			store, _, err := a.openPKI()
+			store, _, err := a.openPKI(false)
 			if err != nil {
 				return err
 			}
@@ -121,7 +127,7 @@ func (a *app) newPKIShow() *cobra.Command {
 		Short: "Describe a certificate; without REF this server's own",
 		Args:  cobra.MaximumNArgs(1),
 		RunE: func(_ *cobra.Command, args []string) error {
-			store, _, err := a.openPKI()
+			store, _, err := a.openPKI(false)
 			if err != nil {
 				return err
 			}
@@ -167,7 +173,7 @@ a new one. Restart the server, and let the clients trust the new certificate.`,
 			if a.userPKI {
 				return errors.New("users make their certificates themselves")
 			}
-			store, c, err := a.openPKI()
+			store, c, err := a.openPKI(false)
 			if err != nil {
 				return err
 			}

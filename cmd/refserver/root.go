@@ -67,7 +67,7 @@ func newRoot(stdin io.Reader, stdout, stderr io.Writer) *cobra.Command {
 
 // load reads the settings that flags of every command may override.
 func (a *app) load() (*config, error) {
-	c, err := loadConfig(a.configFile)
+	c, strays, err := loadConfig(a.configFile)
 	if err != nil {
 		return nil, err
 	}
@@ -81,6 +81,9 @@ func (a *app) load() (*config, error) {
 		if *f.to, err = filepath.Abs(f.flag); err != nil {
 			return nil, err
 		}
+	}
+	if len(strays) > 0 {
+		a.toolLogger().Warn("environment variables that name no setting", "variables", strays)
 	}
 	return c, nil
 }

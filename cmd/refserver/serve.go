@@ -35,6 +35,7 @@ func (s *serveFlags) add(f *pflag.FlagSet) {
 	f.StringVar(&s.format, "log-format", "", "text or json (default text)")
 	f.StringVar(&s.level, "log-level", "", "debug, info, warn or error (default info)")
 	f.Var(&s.memory, "memory-limit", "`size` at which the garbage collector works harder, like 2GiB (default GOMEMLIMIT, else 90 % of the control group)")
+	f.Lookup("memory-limit").DefValue = "" // the text says it
 }
 
 // apply lets flags that were given override settings.
