@@ -10,13 +10,14 @@ import (
 	"time"
 
 	"github.com/breakwater-ua/breakwater/addressspace"
+	"github.com/breakwater-ua/breakwater/internal/child"
 	"github.com/breakwater-ua/breakwater/security"
 	"github.com/breakwater-ua/breakwater/stack"
 )
 
 // serveBreakwater runs our server as refserver would size it, with limits wide
 // enough for the load: what is measured is the cost of work that is admitted.
-func serveBreakwater(ctx context.Context, c *child, addr string, nodes int, change time.Duration) error {
+func serveBreakwater(ctx context.Context, c *server, addr string, nodes int, change time.Duration) error {
 	cores := runtime.NumCPU()
 	runtime.GOMAXPROCS(2 * cores) // as refserver does, see security.CryptoGate
 	dir, err := os.MkdirTemp("", "bench")
@@ -48,8 +49,8 @@ func serveBreakwater(ctx context.Context, c *child, addr string, nodes int, chan
 	if _, _, err := net.SplitHostPort(addr); err != nil {
 		return err
 	}
-	c.setOperations(func() (time.Duration, error) { return privateOperations(ctx, srv.Key()) })
-	ready(addr, ns.Index())
+	c.operations = func() (time.Duration, error) { return privateOperations(ctx, srv.Key()) }
+	c.ready <- listening{addr, ns.Index()}
 	tick := time.NewTicker(change)
 	defer tick.Stop()
 	for round := 0.0; ; round++ {
@@ -76,7 +77,7 @@ func privateOperations(ctx context.Context, k *security.Key) (time.Duration, err
 	if err != nil {
 		return 0, err
 	}
-	before := cpu()
+	before := child.CPU()
 	for range rounds {
 		if _, err := p.Decrypt(ctx, k, security.PrioritySession, nil, secret); err != nil {
 			return 0, err
@@ -87,5 +88,5 @@ func privateOperations(ctx context.Context, k *security.Key) (time.Duration, err
 			}
 		}
 	}
-	return (cpu() - before) / rounds, nil
+	return (child.CPU() - before) / rounds, nil
 }

@@ -1,91 +1,70 @@
 package main
 
 import (
-	"bufio"
 	"context"
 	"fmt"
-	"io"
 	"os"
 	"os/exec"
 	"runtime/debug"
-	"strconv"
-	"strings"
-	"sync"
-	"syscall"
 	"time"
+
+	"github.com/breakwater-ua/breakwater/internal/child"
 )
 
 // firstNode is the numeric identifier of the first benchmark variable.
 const firstNode = 1000
 
-// ready tells the parent that the server listens and in which namespace its
+// listening is where a server under measurement is, and in which namespace its
 // variables are.
-func ready(addr string, ns uint16) { fmt.Printf("ready %s %d\n", addr, ns) }
+type listening struct {
+	Addr      string
+	Namespace uint16
+}
 
-// child is the server's side of the talk with the parent.
-type child struct {
-	mu         sync.Mutex
+// usage is what a server has used: CPU time since its start, resident bytes now.
+type usage struct {
+	CPU      time.Duration
+	Resident int64
+}
+
+// server is the server's side of the talk with the parent.
+type server struct {
+	ready chan listening
+	// operations returns the CPU time of the private-key operations of one
+	// secured session; it is set before ready is sent. nil: cannot be told.
 	operations func() (time.Duration, error)
 }
 
-func (c *child) setOperations(f func() (time.Duration, error)) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.operations = f
-}
+func newServer() *server { return &server{ready: make(chan listening, 1)} }
 
-// answer answers the parent's questions on standard input until it ends.
-func (c *child) answer(cancel context.CancelFunc) {
-	defer cancel()
-	in := bufio.NewScanner(os.Stdin)
-	for in.Scan() {
-		switch in.Text() {
-		case "collect":
-			debug.FreeOSMemory()
-		case "operations":
-			c.mu.Lock()
-			f := c.operations
-			c.mu.Unlock()
-			d, err := f()
-			if err != nil {
-				fmt.Fprintln(os.Stderr, "bench:", err)
-				return
+// verbs are the questions that the parent may ask.
+func (s *server) verbs() map[string]child.Verb {
+	used := func(context.Context, child.None) (usage, error) {
+		return usage{CPU: child.CPU(), Resident: child.Resident()}, nil
+	}
+	return map[string]child.Verb{
+		"ready": child.Asks(func(ctx context.Context, _ child.None) (listening, error) {
+			select {
+			case l := <-s.ready:
+				return l, nil
+			case <-ctx.Done():
+				return listening{}, ctx.Err()
 			}
-			fmt.Printf("usage %d 0\n", d.Microseconds())
-			continue
-		}
-		fmt.Printf("usage %d %d\n", cpu().Microseconds(), rss())
+		}),
+		"usage": child.Asks(used),
+		"collect": child.Asks(func(ctx context.Context, n child.None) (usage, error) {
+			debug.FreeOSMemory()
+			return used(ctx, n)
+		}),
+		"operations": child.Asks(func(context.Context, child.None) (time.Duration, error) { return s.operations() }),
 	}
-}
-
-// cpu returns the CPU time that this process has used.
-func cpu() time.Duration {
-	var ru syscall.Rusage
-	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &ru); err != nil {
-		return 0
-	}
-	return time.Duration(ru.Utime.Nano() + ru.Stime.Nano())
-}
-
-// rss returns the resident set size of this process in bytes.
-func rss() int {
-	b, err := os.ReadFile("/proc/self/statm")
-	if err != nil {
-		return 0
-	}
-	f := strings.Fields(string(b))
-	n, _ := strconv.Atoi(f[1])
-	return n * os.Getpagesize()
 }
 
 // peer is a server under measurement, in a process of its own.
 type peer struct {
-	name string
+	*child.Process
 	addr string
 	ns   uint16
-	cmd  *exec.Cmd
-	in   io.WriteCloser
-	out  *bufio.Scanner
 }
 
 func start(name string, args ...string) (*peer, error) {
@@ -93,58 +72,29 @@ func start(name string, args ...string) (*peer, error) {
 	if err != nil {
 		return nil, err
 	}
-	cmd := exec.Command(exe, append([]string{"-serve", name}, args...)...)
-	cmd.Stderr = os.Stderr
-	in, err := cmd.StdinPipe()
+	process, err := child.Start(name, exec.Command(exe, append([]string{"-serve", name}, args...)...))
 	if err != nil {
 		return nil, err
 	}
-	out, err := cmd.StdoutPipe()
-	if err != nil {
-		return nil, err
+	var at listening
+	if err := process.Ask("ready", child.None{}, &at); err != nil {
+		_ = process.Stop()
+		return nil, fmt.Errorf("%s did not start: %w", name, err)
 	}
-	if err := cmd.Start(); err != nil {
-		return nil, err
-	}
-	p := &peer{name: name, cmd: cmd, in: in, out: bufio.NewScanner(out)}
-	for p.out.Scan() {
-		if _, err := fmt.Sscanf(p.out.Text(), "ready %s %d", &p.addr, &p.ns); err == nil {
-			return p, nil
-		}
-	}
-	p.stop()
-	return nil, fmt.Errorf("%s did not start", name)
+	return &peer{Process: process, addr: at.Addr, ns: at.Namespace}, nil
 }
 
-// usage returns the CPU time the server has used and its resident bytes.
-func (p *peer) usage(collect bool) (cpu time.Duration, resident int, err error) {
+// usage returns the CPU time the server has used and its resident bytes, after a
+// collection of its garbage when collect is set.
+func (p *peer) usage(collect bool) (cpu time.Duration, resident int64, err error) {
+	verb := "usage"
 	if collect {
-		return p.ask("collect")
+		verb = "collect"
 	}
-	return p.ask("usage")
+	var u usage
+	err = p.Ask(verb, child.None{}, &u)
+	return u.CPU, u.Resident, err
 }
 
-func (p *peer) ask(question string) (cpu time.Duration, resident int, err error) {
-	if _, err := io.WriteString(p.in, question+"\n"); err != nil {
-		return 0, 0, err
-	}
-	for p.out.Scan() {
-		var us int64
-		if _, err := fmt.Sscanf(p.out.Text(), "usage %d %d", &us, &resident); err == nil {
-			return time.Duration(us) * time.Microsecond, resident, nil
-		}
-	}
-	return 0, 0, fmt.Errorf("%s ended", p.name)
-}
-
-func (p *peer) stop() {
-	p.in.Close()
-	done := make(chan struct{})
-	go func() { p.cmd.Wait(); close(done) }()
-	select {
-	case <-done:
-	case <-time.After(10 * time.Second):
-		p.cmd.Process.Kill()
-		<-done
-	}
-}
+// stop ends the server; how it ends is of no interest any more.
+func (p *peer) stop() { _ = p.Stop() }

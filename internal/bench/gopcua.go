@@ -10,14 +10,14 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/gopcua/opcua/server"
+	gopcua "github.com/gopcua/opcua/server"
 	"github.com/gopcua/opcua/server/attrs"
 	"github.com/gopcua/opcua/ua"
 )
 
 // serveGopcua runs gopcua's own server with the same variables as ours: the
 // peer that every ratio is measured against.
-func serveGopcua(ctx context.Context, addr string, nodes int, change time.Duration) error {
+func serveGopcua(ctx context.Context, c *server, addr string, nodes int, change time.Duration) error {
 	log.SetOutput(io.Discard) // its address space logs at start
 	host, port, err := net.SplitHostPort(addr)
 	if err != nil {
@@ -27,13 +27,13 @@ func serveGopcua(ctx context.Context, addr string, nodes int, change time.Durati
 	if err != nil {
 		return err
 	}
-	s := server.New(
-		server.EnableSecurity("None", ua.MessageSecurityModeNone),
-		server.EnableAuthMode(ua.UserTokenTypeAnonymous),
-		server.EndPoint(host, p),
-		server.SetLogger(quiet{}),
+	s := gopcua.New(
+		gopcua.EnableSecurity("None", ua.MessageSecurityModeNone),
+		gopcua.EnableAuthMode(ua.UserTokenTypeAnonymous),
+		gopcua.EndPoint(host, p),
+		gopcua.SetLogger(quiet{}),
 	)
-	ns := server.NewNodeNameSpace(s, "urn:breakwater:bench")
+	ns := gopcua.NewNodeNameSpace(s, "urn:breakwater:bench")
 	root, err := s.Namespace(0)
 	if err != nil {
 		return err
@@ -46,16 +46,16 @@ func serveGopcua(ctx context.Context, addr string, nodes int, change time.Durati
 	for i := range nodes {
 		ids[i] = ua.NewNumericNodeID(ns.ID(), uint32(firstNode+i))
 		name := fmt.Sprintf("v%d", i)
-		ns.AddNode(server.NewNode(ids[i], map[ua.AttributeID]*ua.DataValue{
-			ua.AttributeIDNodeClass:   server.DataValueFromValue(uint32(ua.NodeClassVariable)),
-			ua.AttributeIDBrowseName:  server.DataValueFromValue(attrs.BrowseName(name)),
-			ua.AttributeIDAccessLevel: server.DataValueFromValue(byte(ua.AccessLevelTypeCurrentRead | ua.AccessLevelTypeCurrentWrite)),
-		}, nil, func() *ua.DataValue { return server.DataValueFromValue(float64(value.Load())) }))
+		ns.AddNode(gopcua.NewNode(ids[i], map[ua.AttributeID]*ua.DataValue{
+			ua.AttributeIDNodeClass:   gopcua.DataValueFromValue(uint32(ua.NodeClassVariable)),
+			ua.AttributeIDBrowseName:  gopcua.DataValueFromValue(attrs.BrowseName(name)),
+			ua.AttributeIDAccessLevel: gopcua.DataValueFromValue(byte(ua.AccessLevelTypeCurrentRead | ua.AccessLevelTypeCurrentWrite)),
+		}, nil, func() *ua.DataValue { return gopcua.DataValueFromValue(float64(value.Load())) }))
 	}
 	if err := s.Start(ctx); err != nil {
 		return err
 	}
-	ready(addr, ns.ID())
+	c.ready <- listening{addr, ns.ID()}
 	tick := time.NewTicker(change)
 	defer tick.Stop()
 	for {

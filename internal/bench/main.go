@@ -19,8 +19,11 @@ import (
 	"runtime/pprof"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/breakwater-ua/breakwater/internal/child"
 )
 
 // nodeCount is how many variables each server has.
@@ -72,13 +75,19 @@ func serveChild(name, addr, profile string, change time.Duration) error {
 		defer pprof.StopCPUProfile()
 	}
 	ctx, cancel := context.WithCancel(context.Background())
-	c := &child{}
-	go c.answer(cancel) // ends with standard input, which ends the process
+	s := newServer()
+	var talk sync.WaitGroup
+	talk.Go(func() {
+		defer cancel()
+		child.Serve(ctx, s.verbs())
+	})
+	defer talk.Wait() // a server that failed tells the parent when it is asked
+	defer cancel()
 	switch name {
 	case "gopcua":
-		return serveGopcua(ctx, addr, nodeCount, change)
+		return serveGopcua(ctx, s, addr, nodeCount, change)
 	case "breakwater":
-		return serveBreakwater(ctx, c, addr, nodeCount, change)
+		return serveBreakwater(ctx, s, addr, nodeCount, change)
 	}
 	return fmt.Errorf("no server %q", name)
 }

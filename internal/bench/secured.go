@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/breakwater-ua/breakwater/conformance/probe"
+	"github.com/breakwater-ua/breakwater/internal/child"
 	"github.com/breakwater-ua/breakwater/security"
 	"github.com/gopcua/opcua/ua"
 )
@@ -69,8 +70,8 @@ func (r *runner) secured(n int) error {
 	if err != nil {
 		return err
 	}
-	operations, _, err := p.ask("operations")
-	if err != nil {
+	var operations time.Duration
+	if err := p.Ask("operations", child.None{}, &operations); err != nil {
 		return err
 	}
 	before, idle, err := p.usage(true)

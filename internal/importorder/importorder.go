@@ -54,6 +54,7 @@ uastatus
 telemetry
 internal/importorder
 internal/buffer
+internal/child
 internal/stacksize
 internal/memnet
 internal/wheel

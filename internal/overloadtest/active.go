@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/breakwater-ua/breakwater/conformance/probe"
+	"github.com/breakwater-ua/breakwater/internal/child"
 	"github.com/breakwater-ua/breakwater/security"
 	"github.com/gopcua/opcua/ua"
 )
@@ -56,26 +57,26 @@ type active struct {
 	all  []*bystander
 }
 
-func activeVerbs() (map[string]verb, func()) {
+func activeVerbs() (map[string]child.Verb, func()) {
 	a := &active{gate: security.NewCryptoGate(runtime.NumCPU()), stop: func() {}}
-	return map[string]verb{
-			"start":  asks(a.start),
-			"report": asks(func(context.Context, none) (activeReport, error) { return a.report(), nil }),
-			"last":   asks(func(context.Context, none) (int64, error) { return a.last(), nil }),
-			"end":    asks(a.end),
-			"bulk":   asks(bulk),
-			"hog":    asks(hog),
+	return map[string]child.Verb{
+			"start":  child.Asks(a.start),
+			"report": child.Asks(func(context.Context, child.None) (activeReport, error) { return a.report(), nil }),
+			"last":   child.Asks(func(context.Context, child.None) (int64, error) { return a.last(), nil }),
+			"end":    child.Asks(a.end),
+			"bulk":   child.Asks(bulk),
+			"hog":    child.Asks(hog),
 		}, func() {
-			_, _ = a.end(context.Background(), none{})
+			_, _ = a.end(context.Background(), child.None{})
 			a.gate.Close()
 		}
 }
 
-func (a *active) start(ctx context.Context, c activeConfig) (none, error) {
+func (a *active) start(ctx context.Context, c activeConfig) (child.None, error) {
 	ctx, a.stop = context.WithCancel(ctx)
 	keys, err := newKeys(c.Sessions, "active", a.gate)
 	if err != nil {
-		return none{}, err
+		return child.None{}, err
 	}
 	for i := range c.Sessions {
 		o := probe.Options{URL: c.To.URL, Policy: security.Basic256Sha256, Mode: ua.MessageSecurityModeSignAndEncrypt,
@@ -83,17 +84,17 @@ func (a *active) start(ctx context.Context, c activeConfig) (none, error) {
 			Dial: func(ctx context.Context) (net.Conn, error) { return dialFrom(ctx, c.To.URL, source(groupActive, i+1)) }}
 		s, err := probe.Connect(ctx, o, probe.Anonymous)
 		if err != nil {
-			return none{}, fmt.Errorf("active session %d: %w", i, err)
+			return child.None{}, fmt.Errorf("active session %d: %w", i, err)
 		}
 		b := &bystander{s: s}
 		a.all = append(a.all, b)
 		if err := b.subscribe(ctx, c.To.Namespace); err != nil {
-			return none{}, fmt.Errorf("active session %d: %w", i, err)
+			return child.None{}, fmt.Errorf("active session %d: %w", i, err)
 		}
 		a.work.Go(func() { b.read(ctx, c.To.Namespace) })
 		a.work.Go(func() { b.publish(ctx) })
 	}
-	return none{}, nil
+	return child.None{}, nil
 }
 
 func (a *active) report() activeReport {
@@ -125,7 +126,7 @@ func (a *active) last() int64 {
 	return last
 }
 
-func (a *active) end(ctx context.Context, _ none) (none, error) {
+func (a *active) end(ctx context.Context, _ child.None) (child.None, error) {
 	a.stop()
 	var errs []error
 	for _, b := range a.all {
@@ -133,7 +134,7 @@ func (a *active) end(ctx context.Context, _ none) (none, error) {
 	}
 	a.work.Wait()
 	a.all = nil
-	return none{}, errors.Join(errs...)
+	return child.None{}, errors.Join(errs...)
 }
 
 func (b *bystander) fail(err error) {

@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/breakwater-ua/breakwater/internal/child"
 	"github.com/breakwater-ua/breakwater/isolation"
 )
 
@@ -15,7 +16,7 @@ const settle = 20 * time.Second
 
 // A stand is the three processes of a test.
 type stand struct {
-	server, active, attack *process
+	server, active, attack *child.Process
 	started                serverStarted
 	to                     address
 }
@@ -37,20 +38,20 @@ func newStand(at places, c serverConfig, sessions, keys int) (*stand, error) {
 		if s.server, err = startProcess("server", at.server); err != nil {
 			return err
 		}
-		if err = s.server.ask("start", c, &s.started); err != nil {
+		if err = s.server.Ask("start", c, &s.started); err != nil {
 			return err
 		}
 		s.to = address{URL: s.started.URL, Certificate: s.started.Certificate, Namespace: s.started.Namespace}
 		if s.attack, err = startProcess("attack", at.attack); err != nil {
 			return err
 		}
-		if err = s.attack.ask("prepare", attackConfig{To: s.to, Keys: keys}, nil); err != nil {
+		if err = s.attack.Ask("prepare", attackConfig{To: s.to, Keys: keys}, nil); err != nil {
 			return err
 		}
 		if s.active, err = startProcess("active", at.active); err != nil {
 			return err
 		}
-		return s.active.ask("start", activeConfig{To: s.to, Sessions: sessions}, nil)
+		return s.active.Ask("start", activeConfig{To: s.to, Sessions: sessions}, nil)
 	}()
 	if err != nil {
 		return nil, errors.Join(err, s.stop())
@@ -60,22 +61,22 @@ func newStand(at places, c serverConfig, sessions, keys int) (*stand, error) {
 
 func (s *stand) stop() error {
 	var errs []error
-	for _, p := range []*process{s.active, s.attack, s.server} {
+	for _, p := range []*child.Process{s.active, s.attack, s.server} {
 		if p != nil {
-			errs = append(errs, p.stop())
+			errs = append(errs, p.Stop())
 		}
 	}
 	return errors.Join(errs...)
 }
 
 func (s *stand) stats() (st serverStats, err error) {
-	err = s.server.ask("stats", none{}, &st)
+	err = s.server.Ask("stats", child.None{}, &st)
 	return st, err
 }
 
 // mark begins a new measurement of the server's peaks.
 func (s *stand) mark() (st serverStats, err error) {
-	err = s.server.ask("mark", none{}, &st)
+	err = s.server.Ask("mark", child.None{}, &st)
 	return st, err
 }
 
@@ -88,11 +89,11 @@ func (s *stand) bystanders(ctx context.Context) (activeReport, error) {
 	}
 	var last int64
 	seen := until(ctx, settle, fmt.Sprintf("all active sessions have seen value %d", st.Counter), func() (bool, error) {
-		err := s.active.ask("last", none{}, &last)
+		err := s.active.Ask("last", child.None{}, &last)
 		return last >= st.Counter, err
 	})
 	var r activeReport
-	if err := s.active.ask("report", none{}, &r); err != nil {
+	if err := s.active.Ask("report", child.None{}, &r); err != nil {
 		return r, errors.Join(seen, err)
 	}
 	if seen != nil {
@@ -174,7 +175,7 @@ func storm(ctx context.Context, at places, c serverConfig, n StormSizes) (r Stor
 		if st, err = s.stats(); err != nil {
 			return r, err
 		}
-		if err = s.attack.ask("storm", stormConfig{Clients: n.Bare, Group: groupBare, AtOnce: 8, Limit: n.Limit}, &r.Bare); err != nil {
+		if err = s.attack.Ask("storm", stormConfig{Clients: n.Bare, Group: groupBare, AtOnce: 8, Limit: n.Limit}, &r.Bare); err != nil {
 			return r, err
 		}
 		before := st.CPU
@@ -182,7 +183,7 @@ func storm(ctx context.Context, at places, c serverConfig, n StormSizes) (r Stor
 			return r, err
 		}
 		r.BareServer = st.CPU - before
-		if err = s.attack.ask("release", none{}, nil); err != nil {
+		if err = s.attack.Ask("release", child.None{}, nil); err != nil {
 			return r, err
 		}
 		if r.Calm, err = s.bystanders(ctx); err != nil {
@@ -194,7 +195,7 @@ func storm(ctx context.Context, at places, c serverConfig, n StormSizes) (r Stor
 		return r, err
 	}
 	busy := machineBusy()
-	if err = s.attack.ask("storm", stormConfig{Clients: n.Clients, Group: groupStorm, Limit: n.Limit}, &r.Storm); err != nil {
+	if err = s.attack.Ask("storm", stormConfig{Clients: n.Clients, Group: groupStorm, Limit: n.Limit}, &r.Storm); err != nil {
 		return r, err
 	}
 	if r.Peak, err = s.stats(); err != nil {
@@ -210,7 +211,7 @@ func storm(ctx context.Context, at places, c serverConfig, n StormSizes) (r Stor
 		if r.Loop0, err = s.mark(); err != nil {
 			return r, err
 		}
-		if err = s.attack.ask("storm", stormConfig{Clients: n.Loopers, Group: groupLoop, Loop: n.Loop, Limit: n.Loop + callTimeout}, &r.Loop); err != nil {
+		if err = s.attack.Ask("storm", stormConfig{Clients: n.Loopers, Group: groupLoop, Loop: n.Loop, Limit: n.Loop + callTimeout}, &r.Loop); err != nil {
 			return r, err
 		}
 		if r.Loop1, err = s.stats(); err != nil {
@@ -220,10 +221,10 @@ func storm(ctx context.Context, at places, c serverConfig, n StormSizes) (r Stor
 			return r, fmt.Errorf("during the loops: %w", err)
 		}
 	}
-	if err = s.attack.ask("release", none{}, nil); err != nil {
+	if err = s.attack.Ask("release", child.None{}, nil); err != nil {
 		return r, err
 	}
-	if err = s.active.ask("end", none{}, nil); err != nil {
+	if err = s.active.Ask("end", child.None{}, nil); err != nil {
 		return r, err
 	}
 	r.After, err = s.idle(ctx)
@@ -273,11 +274,11 @@ func flood(ctx context.Context, at places, c serverConfig, n FloodSizes) (r Floo
 		floodErr error
 	)
 	beside.Go(func() {
-		floodErr = s.attack.ask("flood", floodConfig{Connections: n.Connections, For: n.For}, &r.Flood)
+		floodErr = s.attack.Ask("flood", floodConfig{Connections: n.Connections, For: n.For}, &r.Flood)
 	})
 	pause(ctx, n.For/4)
 	plant := address{URL: s.started.TrustedURL, Namespace: s.to.Namespace}
-	bulkErr := s.active.ask("bulk", bulkConfig{To: plant, Bytes: n.BulkBytes, Times: n.Bulks}, &r.Bulks)
+	bulkErr := s.active.Ask("bulk", bulkConfig{To: plant, Bytes: n.BulkBytes, Times: n.Bulks}, &r.Bulks)
 	beside.Wait()
 	if err = errors.Join(floodErr, bulkErr); err != nil {
 		return r, err
@@ -288,7 +289,7 @@ func flood(ctx context.Context, at places, c serverConfig, n FloodSizes) (r Floo
 	if r.During, err = s.bystanders(ctx); err != nil {
 		return r, fmt.Errorf("during the flood: %w", err)
 	}
-	if err = s.active.ask("end", none{}, nil); err != nil {
+	if err = s.active.Ask("end", child.None{}, nil); err != nil {
 		return r, err
 	}
 	r.After, err = s.idle(ctx)
@@ -327,9 +328,9 @@ func hogs(ctx context.Context, at places, c serverConfig, n HogSizes) (r HogRepo
 		hogErr error
 	)
 	beside.Go(func() {
-		hogErr = s.attack.ask("hog", hogConfig{To: s.to, Connections: n.Connections, Depth: n.Depth, Group: groupHog, Method: n.Method, For: n.For}, &r.Hog)
+		hogErr = s.attack.Ask("hog", hogConfig{To: s.to, Connections: n.Connections, Depth: n.Depth, Group: groupHog, Method: n.Method, For: n.For}, &r.Hog)
 	})
-	secondErr := s.active.ask("hog", hogConfig{To: s.to, Connections: 1, Depth: n.SecondDepth, Group: groupPlant, Method: n.Method, For: n.For}, &r.Second)
+	secondErr := s.active.Ask("hog", hogConfig{To: s.to, Connections: 1, Depth: n.SecondDepth, Group: groupPlant, Method: n.Method, For: n.For}, &r.Second)
 	r.During, err = s.stats()
 	beside.Wait()
 	if err = errors.Join(err, hogErr, secondErr); err != nil {

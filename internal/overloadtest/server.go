@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/breakwater-ua/breakwater/addressspace"
+	"github.com/breakwater-ua/breakwater/internal/child"
 	"github.com/breakwater-ua/breakwater/isolation"
 	"github.com/breakwater-ua/breakwater/stack"
 )
@@ -127,18 +128,18 @@ type target struct {
 	budgetPeak, rssPeak atomic.Int64
 }
 
-func serverVerbs() (map[string]verb, func()) {
+func serverVerbs() (map[string]child.Verb, func()) {
 	t := &target{stop: func() {}}
-	return map[string]verb{
-		"start": asks(t.start),
-		"stats": asks(func(context.Context, none) (serverStats, error) { return t.stats(), nil }),
-		"mark": asks(func(context.Context, none) (serverStats, error) {
+	return map[string]child.Verb{
+		"start": child.Asks(t.start),
+		"stats": child.Asks(func(context.Context, child.None) (serverStats, error) { return t.stats(), nil }),
+		"mark": child.Asks(func(context.Context, child.None) (serverStats, error) {
 			debug.FreeOSMemory()
 			t.budgetPeak.Store(0)
-			t.rssPeak.Store(resident())
+			t.rssPeak.Store(child.Resident())
 			return t.stats(), nil
 		}),
-		"shutdown": asks(func(context.Context, none) (serverStats, error) {
+		"shutdown": child.Asks(func(context.Context, child.None) (serverStats, error) {
 			t.end()
 			return t.stats(), t.ended
 		}),
@@ -225,7 +226,7 @@ func (t *target) start(_ context.Context, c serverConfig) (serverStarted, error)
 				return
 			case <-tick.C:
 				raise(&t.budgetPeak, t.srv.Stats().BudgetReserved)
-				raise(&t.rssPeak, resident())
+				raise(&t.rssPeak, child.Resident())
 			}
 		}
 	})
@@ -248,7 +249,7 @@ func raise(peak *atomic.Int64, v int64) {
 
 func (t *target) stats() serverStats {
 	st := t.srv.Stats()
-	s := serverStats{CPU: cpuUsed(), RSS: resident(), BudgetReserved: st.BudgetReserved, BudgetMax: st.BudgetMax,
+	s := serverStats{CPU: child.CPU(), RSS: child.Resident(), BudgetReserved: st.BudgetReserved, BudgetMax: st.BudgetMax,
 		BudgetPeak: t.budgetPeak.Load(), RSSPeak: t.rssPeak.Load(), Sessions: st.Sessions, Channels: st.Channels,
 		Refused: st.RefusedRequests, Counter: t.counter.Load(), Goroutines: runtime.NumGoroutine(), Pauses: gcPauses()}
 	s.Stages, s.Owners = t.srv.Isolation().Snapshot()

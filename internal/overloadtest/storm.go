@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/breakwater-ua/breakwater/client/reconnect"
+	"github.com/breakwater-ua/breakwater/internal/child"
 	"github.com/breakwater-ua/breakwater/security"
 	"github.com/breakwater-ua/breakwater/transport/uatcp"
 	"github.com/breakwater-ua/breakwater/uastatus"
@@ -74,26 +75,26 @@ type attack struct {
 	held []*channel
 }
 
-func attackVerbs() (map[string]verb, func()) {
+func attackVerbs() (map[string]child.Verb, func()) {
 	a := &attack{gate: security.NewCryptoGate(runtime.NumCPU())}
-	return map[string]verb{
-		"prepare": asks(a.prepare),
-		"storm":   asks(a.storm),
-		"flood":   asks(a.flood),
-		"hog":     asks(hog),
-		"release": asks(a.release),
+	return map[string]child.Verb{
+		"prepare": child.Asks(a.prepare),
+		"storm":   child.Asks(a.storm),
+		"flood":   child.Asks(a.flood),
+		"hog":     child.Asks(hog),
+		"release": child.Asks(a.release),
 	}, func() { a.gate.Close() }
 }
 
-func (a *attack) prepare(_ context.Context, c attackConfig) (none, error) {
+func (a *attack) prepare(_ context.Context, c attackConfig) (child.None, error) {
 	var err error
 	a.attackConfig = c
 	a.keys, err = newKeys(c.Keys, "storm", a.gate)
-	return none{}, err
+	return child.None{}, err
 }
 
 // release ends all sessions that storms have left.
-func (a *attack) release(ctx context.Context, _ none) (none, error) {
+func (a *attack) release(ctx context.Context, _ child.None) (child.None, error) {
 	a.mu.Lock()
 	held := a.held
 	a.held = nil
@@ -117,9 +118,9 @@ func (a *attack) release(ctx context.Context, _ none) (none, error) {
 	}
 	wg.Wait()
 	if len(errs) > 0 {
-		return none{}, errors.Join(errs[0], errors.New("a held session was lost"))
+		return child.None{}, errors.Join(errs[0], errors.New("a held session was lost"))
 	}
-	return none{}, nil
+	return child.None{}, nil
 }
 
 func (a *attack) key(i int) *security.Key {
@@ -134,7 +135,7 @@ func (a *attack) storm(ctx context.Context, c stormConfig) (stormResult, error) 
 	ctx, cancel := context.WithTimeout(ctx, c.Limit)
 	defer cancel()
 	t := &tally{res: stormResult{Clients: c.Clients, Codes: map[string]int{}}, start: time.Now()}
-	cpu := cpuUsed()
+	cpu := child.CPU()
 	var turns chan struct{}
 	if c.AtOnce > 0 {
 		turns = make(chan struct{}, c.AtOnce)
@@ -160,7 +161,7 @@ func (a *attack) storm(ctx context.Context, c stormConfig) (stormResult, error) 
 		})
 	}
 	wg.Wait()
-	return t.result(cpuUsed() - cpu), nil
+	return t.result(child.CPU() - cpu), nil
 }
 
 // A stormClient connects as a product would: it waits as reconnect tells it, and
