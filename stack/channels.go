@@ -28,6 +28,7 @@ func (s *Server) channelConfig() securechannel.ServerConfig {
 		Hint:             s.planner.Slot,
 		MinTokenLifetime: o.Limits.MinTokenLifetime,
 		MaxTokenLifetime: o.Limits.MaxTokenLifetime,
+		MaxCryptoWait:    o.RateLimits.MaxCryptoWait,
 		Logger:           s.log,
 	}
 	for _, of := range o.offers() {

@@ -75,6 +75,7 @@ func (s *Server) gateOptions(o *Options) transport.GateOptions {
 		Isolation:               s.provider,
 		Classifier:              o.Classifier,
 		Hint:                    s.planner.Slot,
+		ProxyPeers:              o.ProxyPeers,
 		HelloTimeout:            o.Limits.HelloTimeout,
 		Logger:                  s.log,
 	}

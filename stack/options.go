@@ -2,6 +2,7 @@ package stack
 
 import (
 	"log/slog"
+	"net/netip"
 	"time"
 
 	"github.com/breakwater-ua/breakwater/addressspace"
@@ -66,6 +67,11 @@ type Options struct {
 	// RequestCost is what a request is charged in bytes while the server holds
 	// it. Zero: CostMessage.
 	RequestCost RequestCost
+	// ProxyPeers are the balancers in front of the server that speak PROXY
+	// protocol version 2: a connection from these addresses must begin with its
+	// header, and belongs to the address that the header carries. From others the
+	// header is a bad first byte. Empty: there are none.
+	ProxyPeers []netip.Prefix
 	// Admission is asked for every request before its body is decoded, and
 	// before isolation is. nil: nothing else is asked.
 	Admission Admission
@@ -212,6 +218,10 @@ type RateLimits struct {
 	SessionEstablishmentQueueLimit int
 	// EstablishmentUnlimited switches that limiter off.
 	EstablishmentUnlimited bool
+	// MaxCryptoWait is the longest expected wait for the server's private key with
+	// which a new secure channel is still begun; over it the client is told when
+	// to come back. 0: 2 s; negative: no bound. Not affected by Disabled.
+	MaxCryptoWait time.Duration
 	// ListenBacklog is the length of the queue of connections the operating
 	// system keeps for us. 0 or negative: 512.
 	ListenBacklog int

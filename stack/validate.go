@@ -84,6 +84,14 @@ func (o Options) Validate() error {
 	case o.RequestCost > CostEncoded:
 		return bad("RequestCost", "is none of the costs")
 	}
+	for _, p := range o.ProxyPeers {
+		if !p.IsValid() {
+			return bad("ProxyPeers", "holds an invalid prefix")
+		}
+		if p.Addr().Is4In6() {
+			return bad("ProxyPeers", "%v is IPv4 mapped into IPv6; peers are compared as IPv4", p)
+		}
+	}
 	b := o.Budget
 	switch {
 	case b.Shared != nil && (b.MaxBytes != 0 || b.SessionlessBytes != 0):
@@ -127,6 +135,9 @@ func (o Options) resolved() Options {
 	r.ConnectionBurst = or(r.ConnectionBurst, 1000)
 	r.MaxConcurrentSessionEstablishment = or(r.MaxConcurrentSessionEstablishment, max(8*runtime.NumCPU(), 128))
 	r.SessionEstablishmentQueueLimit = max(r.SessionEstablishmentQueueLimit, 0)
+	if r.MaxCryptoWait == 0 {
+		r.MaxCryptoWait = 2 * time.Second
+	}
 	r.ListenBacklog = or(r.ListenBacklog, 512)
 	switch h := &o.Isolation.HandshakeTimeout; { // one deadline, which has two names
 	case *h == 0:

@@ -2,6 +2,7 @@ package stack
 
 import (
 	"errors"
+	"net/netip"
 	"testing"
 	"time"
 
@@ -52,6 +53,8 @@ func TestValidateNamesTheField(t *testing.T) {
 		{"Limits.MinSessionTimeout", Options{Limits: Limits{MinSessionTimeout: time.Hour, MaxSessionTimeout: time.Minute}}},
 		{"Limits.MinTokenLifetime", Options{Limits: Limits{MinTokenLifetime: time.Hour, MaxTokenLifetime: time.Minute}}},
 		{"Limits.MinPublishingInterval", Options{Limits: Limits{MinPublishingInterval: time.Hour, MaxPublishingInterval: time.Minute}}},
+		{"ProxyPeers", Options{ProxyPeers: make([]netip.Prefix, 1)}},
+		{"ProxyPeers", Options{ProxyPeers: []netip.Prefix{netip.MustParsePrefix("::ffff:10.0.0.0/104")}}},
 		{"Budget", Options{Budget: Budget{MaxBytes: -1}}},
 		{"Budget.SessionlessBytes", Options{Budget: Budget{MaxBytes: 1, SessionlessBytes: 2}}},
 		{"Budget.Shared", Options{Budget: Budget{MaxBytes: 1, Shared: shared}}},

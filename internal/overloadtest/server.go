@@ -165,6 +165,7 @@ func (t *target) options(c serverConfig) stack.Options {
 	case unlimited:
 		o.Isolation.Mode = isolation.SharedOnly
 		o.RateLimits.Disabled = true
+		o.RateLimits.MaxCryptoWait = -1
 	}
 	if c.Trusted {
 		o.Endpoints = append(o.Endpoints, fmt.Sprintf("opc.tcp://%s:0", trustedAddress))
