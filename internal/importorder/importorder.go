@@ -56,6 +56,7 @@ internal/importorder
 internal/buffer
 internal/child
 internal/stacksize
+internal/cutproxy
 internal/memnet
 internal/wheel
 `
