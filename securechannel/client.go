@@ -127,7 +127,8 @@ func Dial(ctx context.Context, conn net.Conn, cfg ClientConfig) (*Client, error)
 }
 
 func (c *Client) handshake(ctx context.Context) error {
-	c.read = bufio.NewReaderSize(c.conn, 64<<10)
+	// Not more than a chunk: thousands of clients in one process shall be cheap.
+	c.read = bufio.NewReaderSize(c.conn, min(64<<10, c.limits.ReceiveBufferSize))
 	p, err := uatcp.Connect(c.conn, c.read, c.cfg.EndpointURL, &c.limits)
 	if err != nil {
 		return err

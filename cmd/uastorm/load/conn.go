@@ -1,0 +1,257 @@
+package load
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/breakwater-ua/breakwater/client/reconnect"
+	"github.com/breakwater-ua/breakwater/securechannel"
+	"github.com/breakwater-ua/breakwater/transport"
+	"github.com/breakwater-ua/breakwater/uabinary"
+	"github.com/breakwater-ua/breakwater/uastatus"
+	"github.com/gopcua/opcua/ua"
+)
+
+// smallBuffer is the chunk size of clients that only hold a session: the least
+// that OPC 10000-6 §7.1.2.3 (Hello Message) allows. It is what keeps ten thousand
+// of them cheap.
+const smallBuffer = transport.MinBufferSize
+
+// tokenLifetime asked for.
+const tokenLifetime = time.Hour
+
+// errTimeout is what ends a call that has no answer.
+var errTimeout = uastatus.New(ua.StatusBadTimeout, "no answer in time", nil)
+
+// errCut is what ends a connection that the run cuts on purpose.
+var errCut = uastatus.New(ua.StatusBadConnectionClosed, "cut on purpose", nil)
+
+// A conn is one SecureChannel. Until serve it does one thing at a time, by call;
+// from then on requests go out with send and their answers come to functions.
+type conn struct {
+	t     *Target
+	ch    *securechannel.Client
+	nc    net.Conn
+	token *ua.NodeID // AuthenticationToken of the session on it
+
+	handle atomic.Uint32
+
+	mu      sync.Mutex
+	pending map[uint32]pending
+	dead    error // set once, when the connection has ended
+}
+
+// pending is a request whose answer is awaited.
+type pending struct {
+	answer func(body []byte, at time.Time, err error)
+	late   time.Time // zero: it may take for ever, as Publish does
+}
+
+// open connects from an address and opens a channel.
+func (t *Target) open(ctx context.Context, from net.IP, buffer int) (*conn, error) {
+	ctx, cancel := context.WithTimeout(ctx, t.timeout)
+	defer cancel()
+	nc, err := t.dial(ctx, from)
+	if err != nil {
+		return nil, err
+	}
+	ch, err := securechannel.Dial(ctx, nc, securechannel.ClientConfig{
+		EndpointURL: t.URL, Policy: t.Policy, Mode: t.Mode, Key: t.Key, ServerCertificate: t.certificate,
+		Lifetime: tokenLifetime, Limits: transport.Limits{ReceiveBufferSize: buffer, SendBufferSize: buffer},
+	})
+	if err != nil {
+		_ = nc.Close()
+		return nil, err
+	}
+	return &conn{t: t, ch: ch, nc: nc}, nil
+}
+
+// close ends the channel in order; its session stays with the server.
+func (c *conn) close() {
+	_ = c.nc.SetDeadline(time.Now().Add(time.Second))
+	_ = c.ch.Close()
+}
+
+// cut drops the connection as a failing network does. serve returns the reason.
+func (c *conn) cut(why error) {
+	c.mu.Lock()
+	if c.dead == nil {
+		c.dead = why
+	}
+	c.mu.Unlock()
+	if tcp, ok := c.nc.(*net.TCPConn); ok {
+		_ = tcp.SetLinger(0) // RST
+	}
+	_ = c.nc.Close()
+}
+
+// encode fills the header in and encodes a request.
+func (c *conn) encode(rq ua.Request) ([]byte, error) {
+	token := c.token
+	if token == nil {
+		token = ua.NewTwoByteNodeID(0)
+	}
+	rq.SetHeader(&ua.RequestHeader{AuthenticationToken: token, Timestamp: time.Now(), RequestHandle: c.handle.Add(1),
+		TimeoutHint: uint32(c.t.timeout.Milliseconds()), AdditionalHeader: ua.NewExtensionObject(nil)})
+	var e uabinary.Encoder
+	uabinary.EncodeMessage(&e, rq)
+	return e.B, e.Err()
+}
+
+// decode decodes an answer. A bad ServiceResult is a *reconnect.Error with the
+// server's hint.
+func decode(body []byte) (ua.Response, error) {
+	var d uabinary.Decoder
+	d.Reset(body, nil)
+	msg, err := uabinary.DecodeMessage(&d)
+	if err != nil {
+		return nil, err
+	}
+	rs, ok := msg.(ua.Response)
+	if !ok || rs.Header() == nil {
+		return nil, uastatus.New(ua.StatusBadUnknownResponse, "decode", fmt.Errorf("%T", msg))
+	}
+	return rs, reconnect.ResponseError(rs.Header())
+}
+
+// call sends a request and waits for its answer. Only before serve.
+func (c *conn) call(ctx context.Context, rq ua.Request) (ua.Response, error) {
+	body, err := c.encode(rq)
+	if err != nil {
+		return nil, err
+	}
+	if err := c.nc.SetDeadline(time.Now().Add(c.t.timeout)); err != nil {
+		return nil, err
+	}
+	stop := context.AfterFunc(ctx, func() { _ = c.nc.SetDeadline(time.Unix(1, 0)) })
+	defer stop()
+	id := c.ch.NextRequestID()
+	if err := c.ch.Send(id, body); err != nil {
+		return nil, err
+	}
+	for {
+		got, body, err := c.ch.Receive()
+		if err != nil {
+			return nil, err
+		}
+		if got == id {
+			return decode(bytes.Clone(body)) // NodeIds and nonces are kept
+		}
+	}
+}
+
+// as makes sure of a response's type.
+func as[T ua.Response](rs ua.Response, err error) (t T, _ error) {
+	if err != nil {
+		return t, err
+	}
+	t, ok := rs.(T)
+	if !ok {
+		return t, uastatus.New(ua.StatusBadUnknownResponse, "answer", fmt.Errorf("%T instead of %T", rs, t))
+	}
+	return t, nil
+}
+
+// serve hands answers to those who wait for them until the connection ends, and
+// says why. It is the only goroutine of an idle client.
+func (c *conn) serve() error {
+	_ = c.nc.SetDeadline(time.Time{})
+	var err error
+	for {
+		var (
+			id   uint32
+			body []byte
+		)
+		id, body, err = c.ch.Receive()
+		var abort *securechannel.Abort
+		if err != nil && !errors.As(err, &abort) {
+			break
+		}
+		c.mu.Lock()
+		p, wanted := c.pending[id]
+		delete(c.pending, id)
+		c.mu.Unlock()
+		if wanted {
+			p.answer(body, time.Now(), err)
+		}
+	}
+	c.mu.Lock()
+	if c.dead == nil {
+		c.dead = err
+	}
+	err = c.dead
+	rest := c.pending
+	c.pending = nil
+	c.mu.Unlock()
+	_ = c.nc.Close()
+	c.ch.Release()
+	now := time.Now()
+	for _, p := range rest {
+		p.answer(nil, now, err)
+	}
+	return err
+}
+
+// send sends a request. answer is called once, by serve's goroutine or by sweep's;
+// body is valid until it returns. When send fails it is not called. A limit of 0
+// is none.
+func (c *conn) send(rq ua.Request, limit time.Duration, answer func(body []byte, at time.Time, err error)) error {
+	body, err := c.encode(rq)
+	if err != nil {
+		return err
+	}
+	id := c.ch.NextRequestID()
+	now := time.Now()
+	p := pending{answer: answer}
+	if limit > 0 {
+		p.late = now.Add(limit)
+	}
+	c.mu.Lock()
+	if c.dead != nil {
+		err := c.dead
+		c.mu.Unlock()
+		return err
+	}
+	if c.pending == nil {
+		c.pending = make(map[uint32]pending)
+	}
+	c.pending[id] = p
+	c.mu.Unlock()
+	// A server that does not read must not hold the schedule up for ever.
+	_ = c.nc.SetWriteDeadline(now.Add(c.t.timeout))
+	if err := c.ch.Send(id, body); err != nil {
+		c.mu.Lock()
+		_, mine := c.pending[id]
+		delete(c.pending, id)
+		c.mu.Unlock()
+		if !errors.Is(err, ua.StatusBadRequestTooLarge) {
+			c.cut(err)
+		}
+		if mine {
+			return err
+		}
+	}
+	return nil
+}
+
+// sweep gives up on requests whose time is over.
+func (c *conn) sweep(now time.Time) {
+	var late []pending
+	c.mu.Lock()
+	for id, p := range c.pending {
+		if !p.late.IsZero() && now.After(p.late) {
+			late = append(late, p)
+			delete(c.pending, id)
+		}
+	}
+	c.mu.Unlock()
+	for _, p := range late {
+		p.answer(nil, now, errTimeout)
+	}
+}
