@@ -33,6 +33,9 @@ type continuation struct {
 // keep stores a copy of b under a new key. It reports false when all points of
 // the session belong to the request itself, which is BadNoContinuationPoints.
 func (c *continuations) keep(r *Request, b *browsing, limit int) (key [continuationSize]byte, ok bool) {
+	if r.Session == nil { // nobody whom the point could belong to
+		return key, false
+	}
 	kept := *b
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -29,7 +29,10 @@ type Entry struct {
 	NeedsSession       bool   // an authentication token of a session on this channel
 	NeedsActivation    bool   // … that has been activated
 	MayPark            bool   // keeps the request until there is something to answer
+	Sessionless        bool   // may be used without a session where the server allows it
 	MayBlock           bool   // always runs on a goroutine of its own
+	Changes            bool   // a command: Write, Call, HistoryUpdate, NodeManagement
+	Continues          bool   // continuity work: acknowledgements, transfers, what ends sessions and subscriptions
 	Kind               Kind
 	Counter            session.Service // of the session's diagnostics
 	Handle             Handler
@@ -47,6 +50,9 @@ const (
 	blocks
 	establish
 	closes
+	sessionless // may be used without a session where the server allows it
+	changes     // changes the server's state: a command
+	continues   // keeps what clients have alive, or frees it
 )
 
 // rows is the service table. A row without a handler is a service that exists
@@ -63,15 +69,15 @@ func rows() []row {
 		// are not activated yet or bound to another channel.
 		{"CreateSession", id.CreateSessionRequest_Encoding_DefaultBinary, id.CreateSessionResponse_Encoding_DefaultBinary, blocks | establish, createSession, session.ServiceOther},
 		{"ActivateSession", id.ActivateSessionRequest_Encoding_DefaultBinary, id.ActivateSessionResponse_Encoding_DefaultBinary, blocks | establish, activateSession, session.ServiceOther},
-		{"CloseSession", id.CloseSessionRequest_Encoding_DefaultBinary, id.CloseSessionResponse_Encoding_DefaultBinary, closes, closeSession, session.ServiceOther},
-		{"Cancel", id.CancelRequest_Encoding_DefaultBinary, id.CancelResponse_Encoding_DefaultBinary, inSession | closes, cancel, session.ServiceOther},
+		{"CloseSession", id.CloseSessionRequest_Encoding_DefaultBinary, id.CloseSessionResponse_Encoding_DefaultBinary, closes | continues, closeSession, session.ServiceOther},
+		{"Cancel", id.CancelRequest_Encoding_DefaultBinary, id.CancelResponse_Encoding_DefaultBinary, inSession | closes | continues, cancel, session.ServiceOther},
 		// §5.8 NodeManagement
-		{"AddNodes", id.AddNodesRequest_Encoding_DefaultBinary, id.AddNodesResponse_Encoding_DefaultBinary, inSession, nil, session.ServiceAddNodes},
-		{"AddReferences", id.AddReferencesRequest_Encoding_DefaultBinary, id.AddReferencesResponse_Encoding_DefaultBinary, inSession, nil, session.ServiceAddReferences},
-		{"DeleteNodes", id.DeleteNodesRequest_Encoding_DefaultBinary, id.DeleteNodesResponse_Encoding_DefaultBinary, inSession, nil, session.ServiceDeleteNodes},
-		{"DeleteReferences", id.DeleteReferencesRequest_Encoding_DefaultBinary, id.DeleteReferencesResponse_Encoding_DefaultBinary, inSession, nil, session.ServiceDeleteReferences},
+		{"AddNodes", id.AddNodesRequest_Encoding_DefaultBinary, id.AddNodesResponse_Encoding_DefaultBinary, inSession | changes, nil, session.ServiceAddNodes},
+		{"AddReferences", id.AddReferencesRequest_Encoding_DefaultBinary, id.AddReferencesResponse_Encoding_DefaultBinary, inSession | changes, nil, session.ServiceAddReferences},
+		{"DeleteNodes", id.DeleteNodesRequest_Encoding_DefaultBinary, id.DeleteNodesResponse_Encoding_DefaultBinary, inSession | changes, nil, session.ServiceDeleteNodes},
+		{"DeleteReferences", id.DeleteReferencesRequest_Encoding_DefaultBinary, id.DeleteReferencesResponse_Encoding_DefaultBinary, inSession | changes, nil, session.ServiceDeleteReferences},
 		// §5.9 View
-		{"Browse", id.BrowseRequest_Encoding_DefaultBinary, id.BrowseResponse_Encoding_DefaultBinary, inSession, browse, session.ServiceBrowse},
+		{"Browse", id.BrowseRequest_Encoding_DefaultBinary, id.BrowseResponse_Encoding_DefaultBinary, inSession | sessionless, browse, session.ServiceBrowse},
 		{"BrowseNext", id.BrowseNextRequest_Encoding_DefaultBinary, id.BrowseNextResponse_Encoding_DefaultBinary, inSession, browseNext, session.ServiceBrowseNext},
 		{"TranslateBrowsePathsToNodeIds", id.TranslateBrowsePathsToNodeIDsRequest_Encoding_DefaultBinary, id.TranslateBrowsePathsToNodeIDsResponse_Encoding_DefaultBinary, inSession, translateBrowsePaths, session.ServiceTranslateBrowsePaths},
 		{"RegisterNodes", id.RegisterNodesRequest_Encoding_DefaultBinary, id.RegisterNodesResponse_Encoding_DefaultBinary, inSession, registerNodes, session.ServiceRegisterNodes},
@@ -80,12 +86,12 @@ func rows() []row {
 		{"QueryFirst", id.QueryFirstRequest_Encoding_DefaultBinary, id.QueryFirstResponse_Encoding_DefaultBinary, inSession, nil, session.ServiceQueryFirst},
 		{"QueryNext", id.QueryNextRequest_Encoding_DefaultBinary, id.QueryNextResponse_Encoding_DefaultBinary, inSession, nil, session.ServiceQueryNext},
 		// §5.11 Attribute
-		{"Read", id.ReadRequest_Encoding_DefaultBinary, id.ReadResponse_Encoding_DefaultBinary, inSession, read, session.ServiceRead},
+		{"Read", id.ReadRequest_Encoding_DefaultBinary, id.ReadResponse_Encoding_DefaultBinary, inSession | sessionless, read, session.ServiceRead},
 		{"HistoryRead", id.HistoryReadRequest_Encoding_DefaultBinary, id.HistoryReadResponse_Encoding_DefaultBinary, inSession, nil, session.ServiceHistoryRead},
-		{"Write", id.WriteRequest_Encoding_DefaultBinary, id.WriteResponse_Encoding_DefaultBinary, inSession, write, session.ServiceWrite},
-		{"HistoryUpdate", id.HistoryUpdateRequest_Encoding_DefaultBinary, id.HistoryUpdateResponse_Encoding_DefaultBinary, inSession, nil, session.ServiceHistoryUpdate},
+		{"Write", id.WriteRequest_Encoding_DefaultBinary, id.WriteResponse_Encoding_DefaultBinary, inSession | sessionless | changes, write, session.ServiceWrite},
+		{"HistoryUpdate", id.HistoryUpdateRequest_Encoding_DefaultBinary, id.HistoryUpdateResponse_Encoding_DefaultBinary, inSession | changes, nil, session.ServiceHistoryUpdate},
 		// §5.12 Method
-		{"Call", id.CallRequest_Encoding_DefaultBinary, id.CallResponse_Encoding_DefaultBinary, inSession | blocks, call, session.ServiceCall},
+		{"Call", id.CallRequest_Encoding_DefaultBinary, id.CallResponse_Encoding_DefaultBinary, inSession | blocks | changes, call, session.ServiceCall},
 		// §5.13 MonitoredItem
 		{"CreateMonitoredItems", id.CreateMonitoredItemsRequest_Encoding_DefaultBinary, id.CreateMonitoredItemsResponse_Encoding_DefaultBinary, inSession, createMonitoredItems, session.ServiceCreateMonitoredItems},
 		{"ModifyMonitoredItems", id.ModifyMonitoredItemsRequest_Encoding_DefaultBinary, id.ModifyMonitoredItemsResponse_Encoding_DefaultBinary, inSession, modifyMonitoredItems, session.ServiceModifyMonitoredItems},
@@ -95,11 +101,11 @@ func rows() []row {
 		// §5.14 Subscription
 		{"CreateSubscription", id.CreateSubscriptionRequest_Encoding_DefaultBinary, id.CreateSubscriptionResponse_Encoding_DefaultBinary, inSession, createSubscription, session.ServiceCreateSubscription},
 		{"ModifySubscription", id.ModifySubscriptionRequest_Encoding_DefaultBinary, id.ModifySubscriptionResponse_Encoding_DefaultBinary, inSession, modifySubscription, session.ServiceModifySubscription},
-		{"SetPublishingMode", id.SetPublishingModeRequest_Encoding_DefaultBinary, id.SetPublishingModeResponse_Encoding_DefaultBinary, inSession, setPublishingMode, session.ServiceSetPublishingMode},
-		{"Publish", id.PublishRequest_Encoding_DefaultBinary, id.PublishResponse_Encoding_DefaultBinary, inSession | parks, publish, session.ServicePublish},
-		{"Republish", id.RepublishRequest_Encoding_DefaultBinary, id.RepublishResponse_Encoding_DefaultBinary, inSession, republish, session.ServiceRepublish},
-		{"TransferSubscriptions", id.TransferSubscriptionsRequest_Encoding_DefaultBinary, id.TransferSubscriptionsResponse_Encoding_DefaultBinary, inSession, transferSubscriptions, session.ServiceTransferSubscriptions},
-		{"DeleteSubscriptions", id.DeleteSubscriptionsRequest_Encoding_DefaultBinary, id.DeleteSubscriptionsResponse_Encoding_DefaultBinary, inSession, deleteSubscriptions, session.ServiceDeleteSubscriptions},
+		{"SetPublishingMode", id.SetPublishingModeRequest_Encoding_DefaultBinary, id.SetPublishingModeResponse_Encoding_DefaultBinary, inSession | continues, setPublishingMode, session.ServiceSetPublishingMode},
+		{"Publish", id.PublishRequest_Encoding_DefaultBinary, id.PublishResponse_Encoding_DefaultBinary, inSession | parks | continues, publish, session.ServicePublish},
+		{"Republish", id.RepublishRequest_Encoding_DefaultBinary, id.RepublishResponse_Encoding_DefaultBinary, inSession | continues, republish, session.ServiceRepublish},
+		{"TransferSubscriptions", id.TransferSubscriptionsRequest_Encoding_DefaultBinary, id.TransferSubscriptionsResponse_Encoding_DefaultBinary, inSession | continues, transferSubscriptions, session.ServiceTransferSubscriptions},
+		{"DeleteSubscriptions", id.DeleteSubscriptionsRequest_Encoding_DefaultBinary, id.DeleteSubscriptionsResponse_Encoding_DefaultBinary, inSession | continues, deleteSubscriptions, session.ServiceDeleteSubscriptions},
 	}
 }
 
@@ -131,6 +137,9 @@ func NewTable() *Table {
 			NeedsActivation:    row.flags&inSession != 0,
 			MayPark:            row.flags&parks != 0,
 			MayBlock:           row.flags&blocks != 0,
+			Sessionless:        row.flags&sessionless != 0,
+			Changes:            row.flags&changes != 0,
+			Continues:          row.flags&continues != 0,
 			Counter:            row.counter,
 			Handle:             row.handle,
 		}

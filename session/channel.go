@@ -1,6 +1,7 @@
 package session
 
 import (
+	"context"
 	"net/netip"
 	"time"
 
@@ -48,6 +49,31 @@ type Channel interface {
 	SessionDetached()
 }
 
+// Introduced is what a Channel also is that has no security of its own, where
+// CreateSession introduces the client: over HTTPS and WebSockets with JSON.
+type Introduced interface {
+	Channel
+	// TakeCertificate validates the client's certificate, as DER with its issuers
+	// behind it, under a policy other than None. It is called behind the Gate;
+	// after it PeerCertificate gives the leaf. That the client has the key is not
+	// known before its first ActivateSession.
+	TakeCertificate(ctx context.Context, chain []byte) error
+	// SessionBound and SessionUnbound keep the number of sessions bound to the
+	// channel, activated or not. They must not block or call the Store.
+	SessionBound()
+	SessionUnbound()
+}
+
+// Confidential is an optional part of a Channel: its transport hides what
+// passes, so that a password may pass without encryption of its own where a
+// UserTokenPolicy of policy None allows it (OPC 10000-6 §7.4.1).
+type Confidential interface{ Confidential() bool }
+
+func confidential(ch Channel) bool {
+	c, ok := ch.(Confidential)
+	return ok && c.Confidential()
+}
+
 // binding is the channel a session is bound to. Sessions point to it
 // atomically, so that Lookup needs no lock.
 type binding struct{ ch Channel }
@@ -80,6 +106,9 @@ func (st *Store) attachLocked(s *Session, ch Channel) {
 	}
 	at.sessions = append(at.sessions, s)
 	s.bound.Store(&binding{ch})
+	if i, ok := ch.(Introduced); ok {
+		i.SessionBound()
+	}
 	if s.state.Load() == stateCreated {
 		at.inactive++
 	} else {
@@ -110,5 +139,8 @@ func (st *Store) detachLocked(s *Session) {
 		at.inactive--
 	} else {
 		b.ch.SessionDetached()
+	}
+	if i, ok := b.ch.(Introduced); ok {
+		i.SessionUnbound()
 	}
 }

@@ -52,6 +52,11 @@ func (st *Store) create(ctx context.Context, ch Channel, rq *ua.CreateSessionReq
 		return nil, nil, uastatus.New(code, "establishment gate", nil)
 	}
 	defer release()
+	if i, ok := ch.(Introduced); ok && !policy.IsNone() {
+		if err := i.TakeCertificate(ctx, rq.ClientCertificate); err != nil {
+			return nil, nil, uastatus.New(uastatus.Code(err), "client certificate", err)
+		}
+	}
 	// The certificate is parsed behind the gate: cheap beside a signature, but not free.
 	if err := checkApplicationURI(ch, rq.ClientDescription); err != nil {
 		return nil, nil, err
@@ -127,6 +132,9 @@ func (st *Store) checkCreate(ch Channel, rq *ua.CreateSessionRequest, own *ua.En
 	}
 	if n := len(rq.ClientNonce); n < nonceLength || n > maxClientNonce {
 		return uastatus.New(ua.StatusBadNonceInvalid, "client nonce of "+strconv.Itoa(n)+" bytes", nil)
+	}
+	if _, ok := ch.(Introduced); ok {
+		return nil // the channel knows no certificate yet
 	}
 	// The leaf comes first when the client sends its chain. DER delimits itself,
 	// so a prefix is the whole leaf.

@@ -85,8 +85,12 @@ func (st *Store) evictable(s *Session, now int64) bool {
 	return now-st.since(s.created) >= int64(st.opts.EvictionAge)
 }
 
-// defaultOwner is the client's certificate, else its address.
+// defaultOwner is the client's certificate, else its address. A certificate that
+// only CreateSession has named proves nothing yet.
 func defaultOwner(ch Channel) string {
+	if _, ok := ch.(Introduced); ok {
+		return addressKey(ch.RemoteAddr().Addr())
+	}
 	if app := applicationOf(ch); app != ([len(app)]byte{}) {
 		return string(app[:])
 	}

@@ -107,6 +107,15 @@ func (st *Store) Peek(ch Channel, token uabinary.NodeID) *Session {
 	return s
 }
 
+// Bound is the channel that the session which token names is bound to, activated
+// or not; nil when there is none.
+func (st *Store) Bound(token uabinary.NodeID) Channel {
+	if s := st.table.find(&token); s != nil {
+		return s.Channel()
+	}
+	return nil
+}
+
 // Len is the number of sessions, activated or not.
 func (st *Store) Len() int {
 	st.mu.Lock()

@@ -50,6 +50,7 @@ func (s *Server) sessionOptions(auth session.Authenticator) session.Options {
 		ValidateUserCertificate: s.validateUser,
 		OnActivate: func(sess *session.Session, from session.Channel, _ bool) {
 			s.establish.completed()
+			s.calls.activated(sess)
 			if from != nil { // what is parked on the channel it left will not be answered there
 				s.engine.ChannelClosed(sess, from)
 			}
@@ -105,6 +106,7 @@ func (s *Server) newDispatcher() *dispatcher {
 			s.log.Error("the classifier named an owner that cannot be had: its requests are refused", "error", err)
 		}
 	}
+	d.sessionless = newSessionless(o)
 	d.requests.New = func() any { return new(request) }
 	d.base, d.halt = context.WithCancelCause(context.Background())
 	return d

@@ -46,6 +46,8 @@ type dispatcher struct {
 	slow     waiting              // for RequestExecution
 	parked   parked               // Publish requests that wait for something to report
 	drained  drain                // how fast waiting requests go
+
+	sessionless sessionless
 }
 
 // A request is a service.Request with what the dispatcher keeps beside it.
@@ -53,48 +55,60 @@ type request struct {
 	service.Request
 	arrival Arrival
 
-	ch    *securechannel.Channel
+	ch    channel
 	owner *isolation.Owner
 	lease isolation.Lease
 
 	// Only of requests that have left their connection's goroutine.
-	m       *securechannel.Message // detached
+	m       carrier // detached
 	ctx     context.Context
 	cancel  context.CancelFunc // of the timeout hint; nil without one
 	running *service.Running
 	waited  bool // was in a queue
+
+	sessionless bool // holds a place of dispatcher.sessionless
 }
 
 // noCaller stands in where there is no session.
 var noCaller = addressspace.Caller{Anonymous: true}
 
 // Opened implements securechannel.Handler.
-func (d *dispatcher) Opened(ch *securechannel.Channel) {
+func (d *dispatcher) Opened(ch *securechannel.Channel) { d.opened(ch) }
+
+func (d *dispatcher) opened(ch channel) {
 	d.channels.Add(1)
 	d.owners.opened(ch)
 }
 
 // Closed implements securechannel.Handler.
-func (d *dispatcher) Closed(ch *securechannel.Channel, reason transport.CloseReason) {
-	d.channels.Add(-1)
-	d.owners.closed(ch)
-	d.set.Calls().CancelOwner(ch, ua.StatusBadSecureChannelClosed)
+func (d *dispatcher) Closed(ch *securechannel.Channel, _ transport.CloseReason) {
+	d.closed(ch)
 	d.set.Sessions.ChannelClosed(ch)
 }
 
-// Message implements securechannel.Handler: it finds the session and the owner
-// from the header, admits the request, and runs it here while there is a run
-// slot and the handler does not block.
+func (d *dispatcher) closed(ch channel) {
+	d.channels.Add(-1)
+	d.owners.closed(ch)
+	d.set.Calls().CancelOwner(ch, ua.StatusBadSecureChannelClosed)
+}
+
+// Message implements securechannel.Handler.
 func (d *dispatcher) Message(ch *securechannel.Channel, m *securechannel.Message) {
+	d.take(ch, carrier{m: m}, m.RequestID, m.Body, m.Received)
+}
+
+// take finds the session and the owner of a request from its header, admits it,
+// and runs it here while there is a run slot and the handler does not block.
+func (d *dispatcher) take(ch channel, m carrier, id uint32, body []byte, received time.Time) {
 	r := d.requests.Get().(*request)
-	r.Channel, r.RequestID, r.ch = ch, m.RequestID, ch
-	r.Time = m.Received
+	r.Channel, r.RequestID, r.ch = ch, id, ch
+	r.Time = received
 	r.Now = uabinary.FromTime(r.Time)
-	entry, code := d.route(ch, r, m.Body)
+	entry, code := d.route(ch, r, body)
 	r.Entry = entry
 	if code == ua.StatusOK && d.admission != nil {
 		a := &r.arrival
-		*a = Arrival{Service: entry, Channel: ch, Session: r.Session, Size: len(m.Body), Blocking: entry.MayBlock}
+		*a = Arrival{Service: entry, Channel: ch, Session: r.Session, Size: len(body), Blocking: entry.MayBlock}
 		if code = d.admission.Admit(a); code != ua.StatusOK {
 			r.RetryHint = a.RetryAfter
 			*a = Arrival{}
@@ -109,12 +123,12 @@ func (d *dispatcher) Message(ch *securechannel.Channel, m *securechannel.Message
 		binding = d.set.Sessions.Peek(ch, r.Header.AuthenticationToken)
 	}
 	r.owner = d.owners.of(ch, binding, kindOf(entry))
-	d.admit(r, m)
+	d.admit(r, m, len(body))
 }
 
 // admit takes what the request needs and sends it on its way.
-func (d *dispatcher) admit(r *request, m *securechannel.Message) {
-	bytes := d.cost(len(m.Body))
+func (d *dispatcher) admit(r *request, m carrier, size int) {
+	bytes := d.cost(size)
 	var reason isolation.Reason
 	saturated := false
 	switch {
@@ -163,12 +177,12 @@ func (d *dispatcher) admit(r *request, m *securechannel.Message) {
 }
 
 // inline runs a request on the goroutine that read it.
-func (d *dispatcher) inline(r *request, m *securechannel.Message) {
+func (d *dispatcher) inline(r *request, m carrier) {
 	r.Begin(0)
 	var code ua.StatusCode
 	if r.Entry.MayPark {
-		m.Park() // before an answer can overtake it
-		code = d.handleParking(r)
+		m.leave() // before an answer can overtake it
+		code = d.handleParking(r, m)
 	} else {
 		code = d.handle(&r.Request)
 	}
@@ -189,7 +203,7 @@ func (d *dispatcher) inline(r *request, m *securechannel.Message) {
 
 // goApart continues a request whose handler found, on its connection's
 // goroutine, that it may block.
-func (d *dispatcher) goApart(r *request, m *securechannel.Message) {
+func (d *dispatcher) goApart(r *request, m carrier) {
 	if !d.slow.any() && r.lease.Execute() == isolation.Granted {
 		d.apart(r, m, &d.slow)
 		return
@@ -203,7 +217,7 @@ func (d *dispatcher) goApart(r *request, m *securechannel.Message) {
 
 // route reads the header and checks, in this order: whether there is such a
 // service, whether the channel may use it, and the session.
-func (d *dispatcher) route(ch *securechannel.Channel, r *request, body []byte) (*service.Entry, ua.StatusCode) {
+func (d *dispatcher) route(ch channel, r *request, body []byte) (*service.Entry, ua.StatusCode) {
 	r.Body.Reset(body, &d.decoding)
 	typeID := r.Body.TypeID()
 	r.Header = r.Body.RequestHeader()
@@ -221,6 +235,10 @@ func (d *dispatcher) route(ch *securechannel.Channel, r *request, body []byte) (
 		return entry, ua.StatusBadServiceUnsupported
 	case d.draining.Load() && entry.MayBlock:
 		return entry, d.halted(entry)
+	case entry.NeedsSession && r.Header.AuthenticationToken.IsNull() && d.sessionless.admits(ch, entry):
+		code := d.sessionless.enter()
+		r.sessionless = code == ua.StatusOK
+		return entry, code
 	case entry.NeedsSession:
 		s, code := d.set.Sessions.Lookup(ch, r.Header.AuthenticationToken, r.Time)
 		if code != ua.StatusOK {
@@ -276,10 +294,10 @@ func (d *dispatcher) reply(ch session.Channel, r *service.Request, code ua.Statu
 		r.Fault(code)
 	}
 	d.count(r, code)
-	err := ch.Reply(r.RequestID, r.Out)
+	err := d.send(ch, r, code)
 	if err != nil && code == ua.StatusOK && (errors.Is(err, ua.StatusBadResponseTooLarge) || errors.Is(err, ua.StatusBadTCPMessageTooLarge)) {
 		r.Fault(ua.StatusBadResponseTooLarge)
-		err = ch.Reply(r.RequestID, r.Out)
+		err = d.send(ch, r, ua.StatusBadResponseTooLarge)
 	}
 	if err != nil { // the channel is gone, and with it whoever waited
 		d.counters.lost.Add(1)
@@ -287,6 +305,17 @@ func (d *dispatcher) reply(ch session.Channel, r *service.Request, code ua.Statu
 	if code == uastatus.BadServerTooBusy {
 		d.counters.refused.Add(1)
 	}
+}
+
+// send hands the response to the channel, and the hint to one that can carry it
+// beside the response.
+func (d *dispatcher) send(ch session.Channel, r *service.Request, code ua.StatusCode) error {
+	if code == uastatus.BadServerTooBusy {
+		if l, ok := ch.(*logicalChannel); ok {
+			return l.answer(r.RequestID, r.Out, r.RetryHint)
+		}
+	}
+	return ch.Reply(r.RequestID, r.Out)
 }
 
 // keepAfterHint is how much longer than its hint a client that was refused a
@@ -360,10 +389,12 @@ func (d *dispatcher) finish(r *request) {
 		}
 		r.running, r.cancel, r.ctx = nil, nil, nil
 	}
-	if m := r.m; m != nil {
-		r.m = nil
-		m.Release()
+	if r.sessionless {
+		r.sessionless = false
+		d.sessionless.leave()
 	}
+	r.m.release()
+	r.m = carrier{}
 	r.Reset()
 	r.ch, r.owner, r.waited = nil, nil, false
 	d.requests.Put(r)

@@ -204,3 +204,17 @@ func withPort(u *url.URL, port int) *url.URL {
 	c.Host = net.JoinHostPort(u.Hostname(), strconv.Itoa(port))
 	return &c
 }
+
+// tlsOffers lists the ways to sign in where TLS protects the messages: one for
+// each policy, best first.
+func (o *Options) tlsOffers() []offer {
+	var all []offer
+	for _, p := range o.Security.Policies {
+		all = append(all, offer{p, ua.MessageSecurityModeSign})
+	}
+	slices.SortStableFunc(all, func(a, b offer) int { return int(securityLevel(b)) - int(securityLevel(a)) })
+	if o.Security.AllowNone || o.HTTP.AllowPolicyNone {
+		all = append(all, offer{security.None, ua.MessageSecurityModeNone})
+	}
+	return all
+}

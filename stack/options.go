@@ -42,6 +42,8 @@ type Options struct {
 	// clients may reach the server besides those in the certificate and the
 	// local addresses; a client that used one of them is told it again. Empty: none.
 	Advertise []string
+	// HTTP is for what comes over HTTPS and WebSockets.
+	HTTP HTTPOptions
 
 	Security Security
 	// Authenticator decides about user identities. nil: nobody but anonymous

@@ -21,7 +21,7 @@ const kinds = 3
 // hashing and no allocation: the classifier is asked once for each binding, and
 // again for a request that has waited.
 type binding struct {
-	ch     *securechannel.Channel
+	ch     channel
 	caller *addressspace.Caller // nil without a session
 	facts  isolation.ChannelFacts
 	owners [kinds]*isolation.Owner // nil: isolation refused to issue it
@@ -34,34 +34,34 @@ type owners struct {
 	shared     *isolation.Owner // of everybody in SharedOnly; else nil
 
 	mu       sync.RWMutex
-	channels map[*securechannel.Channel]*binding // for requests without a session
+	channels map[channel]*binding // for requests without a session
 
 	unprovisioned func(error) // told of claims that isolation did not accept
 }
 
 func newOwners(p *isolation.Provider, c isolation.Classifier) *owners {
-	o := &owners{provider: p, classifier: c, channels: make(map[*securechannel.Channel]*binding)}
+	o := &owners{provider: p, classifier: c, channels: make(map[channel]*binding)}
 	if p.Plan().Mode == isolation.SharedOnly {
 		o.shared, _ = p.Issue("shared", isolation.Established)
 	}
 	return o
 }
 
-func (o *owners) opened(ch *securechannel.Channel) {
+func (o *owners) opened(ch channel) {
 	b := o.bind(ch, nil)
 	o.mu.Lock()
 	o.channels[ch] = b
 	o.mu.Unlock()
 }
 
-func (o *owners) closed(ch *securechannel.Channel) {
+func (o *owners) closed(ch channel) {
 	o.mu.Lock()
 	delete(o.channels, ch)
 	o.mu.Unlock()
 }
 
 // of returns whose request this is. sess must be bound to ch, or nil.
-func (o *owners) of(ch *securechannel.Channel, sess *session.Session, kind isolation.ServiceKind) *isolation.Owner {
+func (o *owners) of(ch channel, sess *session.Session, kind isolation.ServiceKind) *isolation.Owner {
 	if o.shared != nil {
 		return o.shared
 	}
@@ -83,7 +83,7 @@ func (o *owners) of(ch *securechannel.Channel, sess *session.Session, kind isola
 }
 
 // bound returns the binding that is kept in a session, if it still holds.
-func bound(slot *atomic.Value, ch *securechannel.Channel, c *addressspace.Caller) *binding {
+func bound(slot *atomic.Value, ch channel, c *addressspace.Caller) *binding {
 	if b, _ := slot.Load().(*binding); b != nil && b.ch == ch && b.caller == c {
 		return b
 	}
@@ -130,7 +130,7 @@ func (o *owners) unchanged(r *request) bool {
 	return claim.Key == r.owner.Key() && claim.Class == r.owner.Class()
 }
 
-func (o *owners) bind(ch *securechannel.Channel, sess *session.Session) *binding {
+func (o *owners) bind(ch channel, sess *session.Session) *binding {
 	b := &binding{ch: ch, facts: channelFacts(ch)}
 	if o.shared != nil {
 		return b
@@ -163,9 +163,11 @@ func (o *owners) bind(ch *securechannel.Channel, sess *session.Session) *binding
 
 // channelFacts says what a classifier may know of a channel. Without security a
 // certificate proves nothing; such channels have none.
-func channelFacts(ch *securechannel.Channel) isolation.ChannelFacts {
+func channelFacts(ch channel) isolation.ChannelFacts {
 	f := isolation.ChannelFacts{ID: ch.ID(), Remote: ch.RemoteAddr(), Local: ch.LocalAddr(), Ingress: ch.Ingress()}
-	if !ch.SecurityPolicy().IsNone() {
+	if l, ok := ch.(*logicalChannel); ok {
+		f.Certificate = l.provenCertificate()
+	} else if !ch.SecurityPolicy().IsNone() {
 		f.Certificate = ch.PeerCertificate()
 	}
 	return f

@@ -47,6 +47,7 @@ type Server struct {
 	set      *service.Set
 	announce *announcer
 	dispatch *dispatcher
+	calls    *calls
 	started  time.Time
 
 	provider   *isolation.Provider
@@ -132,6 +133,7 @@ func (s *Server) compose() error {
 		Limits: o.Limits.Operations.WithDefaults(), Logger: s.log,
 	}
 	s.dispatch = s.newDispatcher()
+	s.calls = s.newCalls()
 	if err := s.bindServerObject(); err != nil {
 		return err
 	}

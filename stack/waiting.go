@@ -8,7 +8,6 @@ import (
 
 	"github.com/breakwater-ua/breakwater/internal/stacksize"
 	"github.com/breakwater-ua/breakwater/isolation"
-	"github.com/breakwater-ua/breakwater/securechannel"
 	"github.com/breakwater-ua/breakwater/service"
 	"github.com/breakwater-ua/breakwater/session"
 	"github.com/breakwater-ua/breakwater/uastatus"
@@ -84,16 +83,16 @@ func (d *dispatcher) claimPlace(r *request, bytes int64) isolation.Reason {
 // apart takes a request off its connection's goroutine and runs it on one of
 // its own. Its lease holds the place to run; w is where the next one is taken
 // from when this one is done, nil for none.
-func (d *dispatcher) apart(r *request, m *securechannel.Message, w *waiting) {
-	d.detach(r, m.Detach())
+func (d *dispatcher) apart(r *request, m carrier, w *waiting) {
+	d.detach(r, m.detach())
 	d.blocking.enter()
 	go d.runner(w, r)
 }
 
 // detach gives a request a message and a context of its own.
-func (d *dispatcher) detach(r *request, m *securechannel.Message) {
+func (d *dispatcher) detach(r *request, m carrier) {
 	r.m = m
-	r.Body.Reset(m.Body, &d.decoding)
+	r.Body.Reset(m.body(), &d.decoding)
 	r.Body.TypeID()
 	r.Header = r.Body.RequestHeader()
 	var owner service.Owner = r.ch
@@ -104,18 +103,40 @@ func (d *dispatcher) detach(r *request, m *securechannel.Message) {
 	if hint := time.Duration(r.Header.TimeoutHint) * time.Millisecond; hint > 0 {
 		base, r.cancel = context.WithDeadlineCause(base, r.Time.Add(hint), errTimeoutHint)
 	}
+	if m.c != nil {
+		base = r.endWith(m.c, base)
+	}
 	if r.Entry.Kind == service.KindEstablish {
 		base = context.WithValue(base, establishing{}, r)
 	}
 	r.ctx, r.running = d.set.Calls().Start(base, owner, r.Header.RequestHandle)
 }
 
+// errNobodyWaits is the cause of a context that ended because the client of a
+// call stopped waiting.
+var errNobodyWaits = uastatus.New(ua.StatusBadRequestCancelledByClient, "client stopped waiting", nil)
+
+// endWith derives a context that ends with the call's.
+func (r *request) endWith(c *call, base context.Context) context.Context {
+	ctx, end := context.WithCancelCause(base)
+	stop := context.AfterFunc(c.Context(), func() { end(errNobodyWaits) })
+	timeout := r.cancel
+	r.cancel = func() {
+		stop()
+		end(context.Canceled)
+		if timeout != nil {
+			timeout()
+		}
+	}
+	return ctx
+}
+
 // wait puts a request, whose lease holds a place in the queue, there.
-func (d *dispatcher) wait(r *request, m *securechannel.Message, w *waiting) {
+func (d *dispatcher) wait(r *request, m carrier, w *waiting) {
 	if w == &d.short {
-		d.detach(r, m.Queue()) // its neighbours' answers go out with its own
+		d.detach(r, m.queue()) // its neighbours' answers go out with its own
 	} else {
-		d.detach(r, m.Detach())
+		d.detach(r, m.detach())
 	}
 	d.blocking.enter()
 	d.enqueue(r, w)
@@ -224,7 +245,7 @@ func (d *dispatcher) runShort(r *request) {
 	r.Begin(0)
 	var code ua.StatusCode
 	if r.Entry.MayPark {
-		code = d.handleParking(r)
+		code = d.handleParking(r, r.m)
 	} else {
 		code = d.handle(&r.Request)
 	}
@@ -243,8 +264,8 @@ func (d *dispatcher) runShort(r *request) {
 // moveOn sends a request that has waited for a run slot, and turns out to
 // block, on to where such requests run: after a second wait, if it must be.
 func (d *dispatcher) moveOn(r *request) {
-	r.m = r.m.Detach()
-	r.Body.Reset(r.m.Body, &d.decoding)
+	r.m = r.m.detach()
+	r.Body.Reset(r.m.body(), &d.decoding)
 	r.Body.TypeID()
 	r.Body.RequestHeader()
 	if !d.slow.any() && r.lease.Execute() == isolation.Granted {
@@ -316,13 +337,15 @@ func (p *parked) release(key parkedKey) {
 	e.next, p.free = p.free, e
 }
 
-// handleParking runs a handler that may park its request.
-func (d *dispatcher) handleParking(r *request) ua.StatusCode {
+// handleParking runs a handler that may park its request, which came in m.
+func (d *dispatcher) handleParking(r *request, m carrier) ua.StatusCode {
 	key := parkedKey{r.Channel, r.RequestID}
 	d.parked.keep(key, &r.lease)
 	code := d.handle(&r.Request)
 	if !r.Parked {
 		d.parked.release(key)
+	} else if m.c != nil {
+		m.c.parked(r.Session)
 	}
 	return code
 }

@@ -126,6 +126,18 @@ func (e *Engine) CancelPublish(s Session, requestHandle uint32) int {
 	return p.dropIf(ua.StatusBadRequestCancelledByClient, func(r *parkedPublish) bool { return r.handle == requestHandle })
 }
 
+// DropPublish answers one parked Publish request with code, if it is still parked: whoever sent it has stopped waiting, though
+// the channel goes on (a long poll over HTTPS).
+func (e *Engine) DropPublish(s Session, ch session.Channel, requestID uint32, code ua.StatusCode) {
+	p := e.publisher(s)
+	if p == nil {
+		return
+	}
+	p.mu.Lock()
+	defer p.unlock()
+	p.dropIf(code, func(r *parkedPublish) bool { return r.ch == ch && r.requestID == requestID })
+}
+
 // Republish is the Republish service (OPC 10000-4 §5.14.6): it appends the encoded NotificationMessage, which is all of the
 // response behind its header, or returns BadSubscriptionIdInvalid or BadMessageNotAvailable.
 func (e *Engine) Republish(s Session, b []byte, subscriptionID, sequence uint32) ([]byte, ua.StatusCode) {

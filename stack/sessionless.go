@@ -1,0 +1,70 @@
+package stack
+
+import (
+	"sync/atomic"
+
+	"github.com/breakwater-ua/breakwater/service"
+	"github.com/breakwater-ua/breakwater/uastatus"
+	"github.com/gopcua/opcua/ua"
+)
+
+// HTTPOptions are for what comes over HTTPS and over WebSockets.
+type HTTPOptions struct {
+	// AllowPolicyNone offers the security policy None over HTTPS, and WebSockets
+	// with JSON, also when Security.AllowNone is not set: TLS protects the
+	// messages; what is missing is that applications prove who they are. Browsers
+	// and scripts need it. Without it, and without Security.AllowNone, clients
+	// over HTTPS sign with their application certificate, and a WebSocket with
+	// JSON, which has no such signatures, is for discovery only.
+	AllowPolicyNone bool
+	// AllowSessionless lets Read, Browse and Write over HTTPS do without a session
+	// (a null AuthenticationToken), with the rights of an anonymous caller; it
+	// needs Security.AllowAnonymous. Not set: such requests are answered with
+	// BadSessionIdInvalid.
+	AllowSessionless bool
+	// MaxSessionless bounds the requests without a session at once; more are
+	// refused with BadServerTooBusy. 0: 32; negative is an error.
+	MaxSessionless int
+	// AllowedOrigins are the values of the header Origin, such as
+	// "https://panel.example.org", from which web pages may use the server; "*"
+	// is any. Empty: pages from the server's own host.
+	AllowedOrigins []string
+	// RequestsPerSecond and RequestBurst bound the HTTPS requests that carry no
+	// token of a live session, over all clients; more are answered with status
+	// 429. 0: no such limit; negative is an error. RequestBurst 0: 100.
+	RequestsPerSecond float64
+	RequestBurst      int
+}
+
+const defaultMaxSessionless = 32
+
+// sessionless admits requests without a session.
+type sessionless struct {
+	allowed bool
+	most    int64
+	running atomic.Int64
+}
+
+func newSessionless(o *Options) sessionless {
+	return sessionless{allowed: o.HTTP.AllowSessionless && o.Security.AllowAnonymous, most: int64(or(o.HTTP.MaxSessionless, defaultMaxSessionless))}
+}
+
+// admits reports whether a request without a token may go on without a session.
+func (s *sessionless) admits(ch channel, e *service.Entry) bool {
+	if !s.allowed || !e.Sessionless {
+		return false
+	}
+	l, ok := ch.(*logicalChannel)
+	return ok && !l.lasting
+}
+
+// enter takes one of the places; leave gives it back.
+func (s *sessionless) enter() ua.StatusCode {
+	if s.running.Add(1) > s.most {
+		s.running.Add(-1)
+		return uastatus.BadServerTooBusy
+	}
+	return ua.StatusOK
+}
+
+func (s *sessionless) leave() { s.running.Add(-1) }
