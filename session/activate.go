@@ -205,7 +205,10 @@ func (a *activation) commit(id *Identity) (*ua.ActivateSessionResponse, error) {
 		Locales:   a.locales(),
 	}
 	nonce := security.Nonce(nonceLength)
-	from, err := a.apply(id, caller, nonce)
+	from, abandoned, err := a.apply(id, caller, nonce)
+	if abandoned != nil {
+		st.finish(abandoned, false)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -216,18 +219,27 @@ func (a *activation) commit(id *Identity) (*ua.ActivateSessionResponse, error) {
 	return &ua.ActivateSessionResponse{ServerNonce: nonce}, nil
 }
 
-// apply changes the session under the lock. from is the channel it left.
-func (a *activation) apply(id *Identity, caller *addressspace.Caller, nonce []byte) (from Channel, err error) {
+// apply changes the session under the lock. from is the channel it left,
+// abandoned another session that had to make room for it, or this one when
+// there was none any more.
+func (a *activation) apply(id *Identity, caller *addressspace.Caller, nonce []byte) (from Channel, abandoned *Session, err error) {
 	st, s, ch := a.st, a.s, a.ch
 	st.mu.Lock()
 	defer st.mu.Unlock()
 	if s.state.Load() == stateClosed {
-		return nil, uastatus.New(ua.StatusBadSessionIDInvalid, "session ended while it was activated: "+s.Reason().String(), nil)
+		return nil, nil, uastatus.New(ua.StatusBadSessionIDInvalid, "session ended while it was activated: "+s.Reason().String(), nil)
 	}
 	if ended(ch) {
-		return nil, uastatus.New(ua.StatusBadSecureChannelClosed, "channel gone", nil)
+		return nil, nil, uastatus.New(ua.StatusBadSecureChannelClosed, "channel gone", nil)
+	}
+	if s.provisional && st.live > st.opts.MaxSessions {
+		if abandoned = st.giveUpLocked(st.since(time.Now()), id); abandoned == nil {
+			st.removeLocked(s, ClosedEvicted)
+			return nil, s, uastatus.New(ua.StatusBadTooManySessions, "the session whose place it was promised came back", nil)
+		}
 	}
 	if a.first {
+		st.settleLocked(s)
 		st.leaveQueueLocked(s)
 		st.channels[ch].inactive--
 		s.state.Store(stateActive)
@@ -237,6 +249,9 @@ func (a *activation) apply(id *Identity, caller *addressspace.Caller, nonce []by
 	if a.moves {
 		if b := s.bound.Load(); b != nil {
 			from = b.ch
+		}
+		if from == nil {
+			st.gone.remove(s)
 		}
 		st.detachLocked(s)
 		st.attachLocked(s, ch)
@@ -248,7 +263,7 @@ func (a *activation) apply(id *Identity, caller *addressspace.Caller, nonce []by
 	now := st.since(time.Now())
 	s.lastContact.Store(now)
 	st.setDueLocked(s, now+int64(s.timeout))
-	return from, nil
+	return from, abandoned, nil
 }
 
 // locales are the session's LocaleIds after this activation: an empty list keeps

@@ -26,6 +26,9 @@ const (
 	ClosedUsedBeforeActivation
 	// ClosedEvicted: never activated, and its place was needed.
 	ClosedEvicted
+	// ClosedAbandoned: activated, its channel long gone, and its place was needed
+	// (Options.EvictDetached).
+	ClosedAbandoned
 	// ClosedChannelGone: never activated, and its channel ended.
 	ClosedChannelGone
 	// ClosedCreateFailed: CreateSession failed after the session had its place.
@@ -38,7 +41,7 @@ const (
 
 var closeReasonNames = [...]string{
 	ClosedByClient: "client", ClosedTimeout: "timeout", ClosedNotActivated: "not-activated",
-	ClosedUsedBeforeActivation: "used-before-activation", ClosedEvicted: "evicted",
+	ClosedUsedBeforeActivation: "used-before-activation", ClosedEvicted: "evicted", ClosedAbandoned: "abandoned",
 	ClosedChannelGone: "channel-gone", ClosedCreateFailed: "create-failed",
 	ClosedByAdministrator: "administrator", ClosedShutdown: "shutdown",
 }
@@ -84,7 +87,7 @@ func (st *Store) ChannelClosed(ch Channel) {
 func (st *Store) detachAll(ch Channel) (gone []*Session) {
 	st.mu.Lock()
 	defer st.mu.Unlock()
-	at := st.channels[ch]
+	at, now := st.channels[ch], st.since(time.Now())
 	for at != nil && len(at.sessions) > 0 {
 		s := at.sessions[len(at.sessions)-1]
 		if s.state.Load() == stateCreated {
@@ -92,6 +95,8 @@ func (st *Store) detachAll(ch Channel) (gone []*Session) {
 			gone = append(gone, s)
 		} else {
 			st.detachLocked(s)
+			s.detached = now
+			st.gone.add(s)
 		}
 	}
 	return gone
@@ -119,10 +124,16 @@ func (st *Store) removeLocked(s *Session, reason CloseReason) bool {
 	if state == stateClosed {
 		return false
 	}
+	attached := s.bound.Load() != nil
 	st.detachLocked(s)
-	if state == stateCreated {
+	switch {
+	case state == stateCreated:
 		st.leaveQueueLocked(s)
-	} else {
+		st.settleLocked(s)
+	case !attached:
+		st.gone.remove(s)
+		fallthrough
+	default:
 		st.activated.Add(-1)
 	}
 	s.reason.Store(uint32(reason))
@@ -133,6 +144,15 @@ func (st *Store) removeLocked(s *Session, reason CloseReason) bool {
 	clear(s.nonce[:])
 	close(s.done)
 	return true
+}
+
+// settleLocked ends a session's being provisional: it has got a place, or needs
+// none any more.
+func (st *Store) settleLocked(s *Session) {
+	if s.provisional {
+		s.provisional = false
+		st.provisional--
+	}
 }
 
 // finish tells the world that s has ended.

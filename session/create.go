@@ -256,7 +256,13 @@ func (st *Store) place(s *Session, ch Channel) error {
 			}
 		}
 		if st.live >= st.opts.MaxSessions {
-			if evicted[1] = st.evictLocked(now); evicted[1] == nil {
+			before := st.provisional
+			switch evicted[1] = st.evictLocked(now); {
+			case evicted[1] != nil && st.provisional == before:
+			case evicted[1] != nil || st.promisedLocked(now): // the place it takes was a promise itself
+				s.provisional = true
+				st.provisional++
+			default:
 				return uastatus.New(ua.StatusBadTooManySessions, "session table full", nil)
 			}
 		}

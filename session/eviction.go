@@ -2,20 +2,18 @@ package session
 
 import (
 	"net/netip"
+	"time"
 )
 
-// inactiveQueue lists the never-activated sessions of one owner, oldest first.
-type inactiveQueue struct {
+// sessionQueue lists sessions, oldest first: the never-activated ones of one
+// owner, or the activated ones whose channel has gone. A session is in at most
+// one of them.
+type sessionQueue struct {
 	oldest, newest *Session
 	n              int
 }
 
-func (st *Store) joinQueueLocked(s *Session) {
-	q := st.owners[s.owner]
-	if q == nil {
-		q = new(inactiveQueue)
-		st.owners[s.owner] = q
-	}
+func (q *sessionQueue) add(s *Session) {
 	s.prev = q.newest
 	if q.newest != nil {
 		q.newest.next = s
@@ -26,8 +24,7 @@ func (st *Store) joinQueueLocked(s *Session) {
 	q.n++
 }
 
-func (st *Store) leaveQueueLocked(s *Session) {
-	q := st.owners[s.owner]
+func (q *sessionQueue) remove(s *Session) {
 	if s.prev != nil {
 		s.prev.next = s.next
 	} else {
@@ -39,7 +36,21 @@ func (st *Store) leaveQueueLocked(s *Session) {
 		q.newest = s.prev
 	}
 	s.prev, s.next = nil, nil
-	if q.n--; q.n == 0 {
+	q.n--
+}
+
+func (st *Store) joinQueueLocked(s *Session) {
+	q := st.owners[s.owner]
+	if q == nil {
+		q = new(sessionQueue)
+		st.owners[s.owner] = q
+	}
+	q.add(s)
+}
+
+func (st *Store) leaveQueueLocked(s *Session) {
+	q := st.owners[s.owner]
+	if q.remove(s); q.n == 0 {
 		delete(st.owners, s.owner)
 	}
 }
@@ -83,6 +94,68 @@ func (st *Store) evictFromLocked(at *attachment, now int64) *Session {
 
 func (st *Store) evictable(s *Session, now int64) bool {
 	return now-st.since(s.created) >= int64(st.opts.EvictionAge)
+}
+
+// EvictDetached switches Options.EvictDetached on or off.
+func (st *Store) EvictDetached(on bool) {
+	st.mu.Lock()
+	st.opts.EvictDetached = on
+	st.mu.Unlock()
+}
+
+// leastDetached is how long a channel must have been gone, whatever the session
+// timeout, before Options.EvictDetached gives the session up.
+const leastDetached = 10 * time.Second
+
+// abandoned reports whether nobody has come back for s long enough: its channel
+// has been gone for half its timeout, and for leastDetached.
+func (s *Session) abandoned(now int64) bool {
+	return now-s.detached >= int64(max(leastDetached, s.timeout/2))
+}
+
+// promisedLocked reports whether one more session may be created in a full table:
+// there is an abandoned session that no other newcomer counts on. It is only
+// given up when the newcomer has proved who it is, see giveUpLocked.
+func (st *Store) promisedLocked(now int64) bool {
+	if !st.opts.EvictDetached {
+		return false
+	}
+	n := 0
+	for s := st.gone.oldest; s != nil; s = s.next {
+		if s.abandoned(now) {
+			if n++; n > st.provisional {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// giveUpLocked makes the place that a newcomer was promised, who has identity id
+// now: an abandoned session of the same user goes first, else the one whose
+// channel went first. It returns the session it removed, or nil when all have
+// come back.
+func (st *Store) giveUpLocked(now int64, id *Identity) *Session {
+	if !st.opts.EvictDetached {
+		return nil
+	}
+	var victim *Session
+	for s := st.gone.oldest; s != nil; s = s.next {
+		if !s.abandoned(now) {
+			continue
+		}
+		if id.same(s.identity.Load()) {
+			victim = s
+			break
+		}
+		if victim == nil {
+			victim = s
+		}
+	}
+	if victim != nil {
+		st.removeLocked(victim, ClosedAbandoned)
+	}
+	return victim
 }
 
 // defaultOwner is the client's certificate, else its address. A certificate that

@@ -339,8 +339,8 @@ func nothingLeft(t testing.TB, st *Store) {
 	t.Helper()
 	st.mu.Lock()
 	defer st.mu.Unlock()
-	if st.live != 0 || len(st.channels) != 0 || len(st.owners) != 0 || len(st.heap) != 0 || st.activated.Load() != 0 {
-		t.Errorf("left behind: %d sessions, %d channels, %d owners, %d deadlines, %d activated",
-			st.live, len(st.channels), len(st.owners), len(st.heap), st.activated.Load())
+	if st.live != 0 || len(st.channels) != 0 || len(st.owners) != 0 || len(st.heap) != 0 || st.activated.Load() != 0 || st.gone.n != 0 || st.provisional != 0 {
+		t.Errorf("left behind: %d sessions, %d channels, %d owners, %d deadlines, %d activated, %d detached, %d provisional",
+			st.live, len(st.channels), len(st.owners), len(st.heap), st.activated.Load(), st.gone.n, st.provisional)
 	}
 }

@@ -43,6 +43,13 @@ type Options struct {
 	// EvictionAge is the age a never-activated session must have before it can
 	// be evicted for a new one. 0 or negative: 1 s.
 	EvictionAge time.Duration
+	// EvictDetached lets a newcomer into a full table, in the place of an
+	// activated session whose channel has been gone for half its timeout and for
+	// 10 s. That session ends only when the newcomer's ActivateSession has
+	// succeeded; one of the same user goes first, else the one that has been
+	// without a channel longest. False: such sessions keep their place until they
+	// time out.
+	EvictDetached bool
 	// MaxConcurrentEstablishment bounds the CreateSession and ActivateSession
 	// calls in flight; ignored when Gate is set. 0 or negative:
 	// max(8 × CPUs, 128).

@@ -60,7 +60,9 @@ type Session struct {
 	remote      netip.Addr        // of the channel it was last bound to
 	due         int64             // position in the deadline heap, since Store.epoch
 	heapIndex   int               // -1 when not in it
-	prev, next  *Session          // in the owner's queue of never-activated sessions
+	detached    int64             // when its channel went, while it is in Store.gone
+	provisional bool              // created in a full table, see Store.provisional
+	prev, next  *Session          // in a sessionQueue
 }
 
 // ID is the SessionId, the one shown to others; the authentication token is

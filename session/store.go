@@ -25,9 +25,13 @@ type Store struct {
 	stopped  bool
 	live     int
 	channels map[Channel]*attachment
-	owners   map[string]*inactiveQueue
-	heap     deadlines
-	armed    int64 // what the reaper's timer is set to; noDeadline when it is not
+	owners   map[string]*sessionQueue
+	gone     sessionQueue // activated sessions whose channel has gone, those first whose went first
+	// provisional counts the sessions that were created in a full table, in the
+	// place of one of gone that is to end when they are activated.
+	provisional int
+	heap        deadlines
+	armed       int64 // what the reaper's timer is set to; noDeadline when it is not
 
 	activated atomic.Int64
 	wake      chan struct{}
@@ -41,7 +45,7 @@ func NewStore(o Options) *Store {
 		opts:     o.resolved(),
 		epoch:    time.Now(),
 		channels: make(map[Channel]*attachment),
-		owners:   make(map[string]*inactiveQueue),
+		owners:   make(map[string]*sessionQueue),
 		armed:    noDeadline,
 		wake:     make(chan struct{}, 1),
 		stop:     make(chan struct{}),

@@ -40,6 +40,7 @@ func (s *Server) sessionOptions(auth session.Authenticator) session.Options {
 		MaxSessions: l.MaxSessions,
 		MinTimeout:  l.MinSessionTimeout, MaxTimeout: l.MaxSessionTimeout,
 		ActivationTimeout:       l.ActivationTimeout,
+		EvictDetached:           l.EvictDetachedSessions,
 		Gate:                    s.establish.admit,
 		Preference:              s.establish.preference,
 		Key:                     s.key,

@@ -34,6 +34,7 @@ var live = map[string]bool{
 	"Limits.MaxSessions": true, "Limits.MaxChannels": true, "Limits.MaxExecutingRequests": true,
 	"Limits.MaxQueuedRequests": true, "Limits.MaxParkedRequests": true, "Limits.RunSlots": true,
 	"Limits.MinSessionTimeout": true, "Limits.MaxSessionTimeout": true, "Limits.ActivationTimeout": true,
+	"Limits.EvictDetachedSessions": true,
 
 	"RateLimits.Disabled": true, "RateLimits.ConnectionsPerSecond": true, "RateLimits.ConnectionBurst": true,
 	"RateLimits.ConnectionsUnlimited": true, "RateLimits.ConnectionsPerSecondPerAddress": true,
@@ -153,6 +154,7 @@ func (s *Server) apply(next Options, plan *isolation.Plan) error {
 	s.establish.configure(&next)
 	l := &next.Limits
 	s.sessions.Resize(l.MaxSessions, l.MinSessionTimeout, l.MaxSessionTimeout, l.ActivationTimeout)
+	s.sessions.EvictDetached(l.EvictDetachedSessions)
 	if v := s.space.Variable(uabinary.NumericID(0, id.Server_ServerCapabilities_MaxSessions)); v != nil {
 		_ = v.Set(uint32(l.MaxSessions))
 	}

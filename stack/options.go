@@ -178,6 +178,11 @@ type Limits struct {
 	MinSessionTimeout, MaxSessionTimeout time.Duration // default 10 s, 1 h
 	ActivationTimeout                    time.Duration // of a created session; default 30 s
 	MinTokenLifetime, MaxTokenLifetime   time.Duration // of security tokens; default 60 s, 1 h
+	// EvictDetachedSessions lets newcomers into a full server in the place of
+	// activated sessions whose channel has been gone for half their timeout, and
+	// for 10 s; the same user's goes first. False: they keep their place until
+	// they time out, and newcomers get BadTooManySessions.
+	EvictDetachedSessions bool
 
 	MinPublishingInterval, MaxPublishingInterval time.Duration // default 50 ms, 1 h
 	MaxSubscriptionsPerSession                   int           // default 100
