@@ -3,6 +3,7 @@ package measure
 import (
 	"context"
 	"errors"
+	"fmt"
 	"math/rand/v2"
 	"net/http"
 	"net/url"
@@ -77,8 +78,8 @@ type Recorder struct {
 	spare    *tally // empty; swapped into shards
 	phases   []*phase
 	events   []Event
-	told     int // of events
-	dropped  int // events beyond the limit
+	told     int      // of events
+	dropped  int      // events beyond the limit
 	sampling sampling // of the worker alone, and of Finish after it
 }
 
@@ -130,7 +131,7 @@ func Start(o Options) (*Recorder, error) {
 		if u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
 			return nil, errors.New("measure: the server's metrics are at an http or https URL, not at " + o.ServerMetrics)
 		}
-		r.scrape = newScraper(u.String(), o.MetricPrefixes, o.Client)
+		r.scrape = newScraper(u.String(), o.MetricPrefixes, o.Client, r.Event)
 	}
 	r.began = time.Now()
 	r.event(r.began, "phase "+o.Phase)
@@ -173,12 +174,18 @@ func (r *Recorder) Operation(k Kind, scheduled, begun, ended time.Time, code ua.
 func (r *Recorder) overdue(k Kind, at, latency, service time.Duration, code ua.StatusCode) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	r.phaseAt(at).t.operation(k, latency, service, code)
+	r.interval.operation(k, latency, service, code)
+}
+
+// phaseAt is the phase that ran at a time; the first one for times before the
+// run. The caller holds r.mu.
+func (r *Recorder) phaseAt(at time.Duration) *phase {
 	i := len(r.phases) - 1
 	for i > 0 && at < r.phases[i].begin {
 		i--
 	}
-	r.phases[i].t.operation(k, latency, service, code)
-	r.interval.operation(k, latency, service, code)
+	return r.phases[i]
 }
 
 // Attempt records that a connection is tried.
@@ -331,6 +338,7 @@ func (r *Recorder) Finish() *Result {
 func (r *Recorder) sum() *Result {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	r.flush(0) // what came after the last sample
 	o := &r.options
 	end := r.sampling.last.Sub(r.began)
 	res := &Result{Version: Version, Title: o.Title, Target: o.Target, Server: o.Server, Command: o.Command,
@@ -353,6 +361,9 @@ func (r *Recorder) sum() *Result {
 	res.Total = total.totals()
 	if r.scrape != nil {
 		res.Metrics = r.scrape.described()
+	}
+	if r.dropped > 0 {
+		res.Events = append(res.Events, Event{At: res.Seconds, Text: fmt.Sprintf("%d more events left out", r.dropped)})
 	}
 	return res
 }

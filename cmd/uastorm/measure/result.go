@@ -142,7 +142,7 @@ type Sample struct {
 	// At is its end, in seconds since the run began; Seconds is its length.
 	At      float64 `json:"at"`
 	Seconds float64 `json:"seconds"`
-	// Phase is the name of the phase at its end.
+	// Phase is the name of the phase in its middle.
 	Phase string `json:"phase"`
 	// Sessions and Connections are up at its end.
 	Sessions    int64 `json:"sessions"`

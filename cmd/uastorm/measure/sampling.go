@@ -40,7 +40,7 @@ func (r *Recorder) sample() {
 	t, s := r.interval, &r.sampling
 	s.sessions += int64(t.SessionsUp) - int64(t.SessionsDown)
 	s.conns += int64(t.ConnectionsUp) - int64(t.ConnectionsDown)
-	p := r.phases[len(r.phases)-1]
+	p := r.phaseAt(now.Sub(r.began) - elapsed/2)
 	sample := Sample{At: now.Sub(r.began).Seconds(), Seconds: elapsed.Seconds(), Phase: p.name,
 		Sessions: s.sessions, Connections: s.conns, Counts: t.Counts, Operations: t.operations(),
 		Hints: quantiles(t.hints, 1), Lateness: quantiles(t.lateness, 1000), CPU: -1}

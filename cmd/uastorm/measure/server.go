@@ -46,22 +46,23 @@ type scraper struct {
 	prefixes []string
 	client   *http.Client
 	want     chan struct{}
+	remark   func(string) // told when scraping begins to fail or to work again
 
 	mu       sync.Mutex
 	at       time.Time
 	values   map[string]float64
 	families map[string]Metric
-	err      error // of the last scrape
 }
 
-func newScraper(url string, prefixes []string, client *http.Client) *scraper {
+func newScraper(url string, prefixes []string, client *http.Client, remark func(string)) *scraper {
 	if prefixes == nil {
 		prefixes = DefaultMetricPrefixes()
 	}
 	if client == nil {
 		client = &http.Client{CheckRedirect: sameHost}
 	}
-	return &scraper{url: url, prefixes: prefixes, client: client, want: make(chan struct{}, 1), families: map[string]Metric{}}
+	return &scraper{url: url, prefixes: prefixes, client: client, want: make(chan struct{}, 1), remark: remark,
+		families: map[string]Metric{}}
 }
 
 // sameHost follows at most three redirects, none to another host.
@@ -100,23 +101,36 @@ func (s *scraper) described() []Metric {
 // run scrapes at once and then whenever next was called, until ctx ends.
 func (s *scraper) run(ctx context.Context) {
 	defer s.client.CloseIdleConnections()
+	failing := false
 	for {
 		values, families, err := s.read(ctx)
-		s.mu.Lock()
-		s.err = err
-		if err == nil {
-			s.at, s.values = time.Now(), values
-			for name, m := range families {
-				if len(s.families) < maxFamilies || s.families[name].Name != "" {
-					s.families[name] = m
-				}
+		switch {
+		case ctx.Err() != nil:
+			return
+		case err == nil:
+			s.take(values, families)
+			if failing {
+				s.remark("server metrics can be read again")
 			}
+		case !failing:
+			s.remark("server metrics cannot be read: " + err.Error())
 		}
-		s.mu.Unlock()
+		failing = err != nil
 		select {
 		case <-ctx.Done():
 			return
 		case <-s.want:
+		}
+	}
+}
+
+func (s *scraper) take(values map[string]float64, families map[string]Metric) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.at, s.values = time.Now(), values
+	for name, m := range families {
+		if _, known := s.families[name]; known || len(s.families) < maxFamilies {
+			s.families[name] = m
 		}
 	}
 }
