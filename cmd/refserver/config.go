@@ -29,6 +29,7 @@ type config struct {
 	ApplicationURI  string           `yaml:"applicationUri"`
 	Listen          []string         `yaml:"listen"`
 	Advertise       []string         `yaml:"advertise"`
+	ProxyPeers      []string         `yaml:"proxyPeers"`
 	PKI             string           `yaml:"pki"`
 	Users           string           `yaml:"users"`
 	NodeSets        []string         `yaml:"nodesets"`
@@ -102,6 +103,7 @@ type limitsConfig struct {
 	MinSessionTimeout                time.Duration `yaml:"minSessionTimeout"`
 	MaxSessionTimeout                time.Duration `yaml:"maxSessionTimeout"`
 	ActivationTimeout                time.Duration `yaml:"activationTimeout"`
+	EvictDetachedSessions            bool          `yaml:"evictDetachedSessions"`
 	MinTokenLifetime                 time.Duration `yaml:"minTokenLifetime"`
 	MaxTokenLifetime                 time.Duration `yaml:"maxTokenLifetime"`
 	MinPublishingInterval            time.Duration `yaml:"minPublishingInterval"`
@@ -125,16 +127,17 @@ type limitsConfig struct {
 }
 
 type rateLimitsConfig struct {
-	Disabled                          bool `yaml:"disabled"`
-	ConnectionsUnlimited              bool `yaml:"connectionsUnlimited"`
-	EstablishmentUnlimited            bool `yaml:"establishmentUnlimited"`
-	ConnectionsPerSecond              int  `yaml:"connectionsPerSecond"`
-	ConnectionBurst                   int  `yaml:"connectionBurst"`
-	ConnectionsPerSecondPerAddress    int  `yaml:"connectionsPerSecondPerAddress"`
-	PoliteRefusalsPerSecond           int  `yaml:"politeRefusalsPerSecond" negative:"never"`
-	MaxConcurrentSessionEstablishment int  `yaml:"maxConcurrentSessionEstablishment"`
-	SessionEstablishmentQueueLimit    int  `yaml:"sessionEstablishmentQueueLimit"`
-	ListenBacklog                     int  `yaml:"listenBacklog"`
+	Disabled                          bool          `yaml:"disabled"`
+	ConnectionsUnlimited              bool          `yaml:"connectionsUnlimited"`
+	EstablishmentUnlimited            bool          `yaml:"establishmentUnlimited"`
+	ConnectionsPerSecond              int           `yaml:"connectionsPerSecond"`
+	ConnectionBurst                   int           `yaml:"connectionBurst"`
+	ConnectionsPerSecondPerAddress    int           `yaml:"connectionsPerSecondPerAddress"`
+	PoliteRefusalsPerSecond           int           `yaml:"politeRefusalsPerSecond" negative:"never"`
+	MaxConcurrentSessionEstablishment int           `yaml:"maxConcurrentSessionEstablishment"`
+	SessionEstablishmentQueueLimit    int           `yaml:"sessionEstablishmentQueueLimit"`
+	MaxCryptoWait                     time.Duration `yaml:"maxCryptoWait" negative:"no bound"`
+	ListenBacklog                     int           `yaml:"listenBacklog"`
 }
 
 type retryConfig struct {
@@ -149,6 +152,7 @@ func defaultConfig() *config {
 		ApplicationName: "Breakwater reference server",
 		Listen:          []string{"opc.tcp://:4840"},
 		Advertise:       []string{},
+		ProxyPeers:      []string{},
 		NodeSets:        []string{},
 		ShutdownTimeout: 10 * time.Second,
 		Security: securityConfig{
@@ -175,7 +179,7 @@ func defaultConfig() *config {
 			MaxNodesPerRegisterNodes: 10_000, MaxNodesPerTranslateBrowsePaths: 10_000, MaxMonitoredItemsPerCall: 10_000,
 			MaxBrowseContinuationPoints: 50, MaxArrayLength: 1_000_000, MaxNestingLevel: 100,
 		},
-		RateLimits: rateLimitsConfig{ConnectionsPerSecond: 500, ConnectionBurst: 1000, PoliteRefusalsPerSecond: 2000, ListenBacklog: 512},
+		RateLimits: rateLimitsConfig{ConnectionsPerSecond: 500, ConnectionBurst: 1000, PoliteRefusalsPerSecond: 2000, MaxCryptoWait: 2 * time.Second, ListenBacklog: 512},
 		Retry:      retryConfig{Min: 50 * time.Millisecond, Max: 30 * time.Second},
 		Isolation: isolationConfig{
 			Mode: "Balanced", MaxOwnerKeyLength: 256, DefaultWeight: 1, RequestCost: "message",

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"net/netip"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -159,6 +160,7 @@ func TestOptionsNameWhatIsWrong(t *testing.T) {
 		{func(c *config) { c.Security.Policies = []string{"Basic512"} }, `"Basic512" is not one of`},
 		{func(c *config) { c.Security.Modes = []string{"None"} }, `"None" is neither`},
 		{func(c *config) { c.Security.Modes = []string{} }, "security.modes: is empty"},
+		{func(c *config) { c.ProxyPeers = []string{"10.0.0.1", "here"} }, `proxyPeers[1]: "here" is neither`},
 		{func(c *config) { c.Limits.MaxSessions = -3 }, "limits.maxSessions: is negative: -3"},
 		{func(c *config) { c.Limits.HelloTimeout = -5 * time.Second }, "limits.helloTimeout: is negative: -5s"},
 		{func(c *config) { c.Demo.Variables = -1 }, "demo.variables: is negative: -1"},
@@ -174,13 +176,17 @@ func TestOptionsNameWhatIsWrong(t *testing.T) {
 	}
 }
 
-func TestNoPoliciesIsNotAll(t *testing.T) {
+func TestOptionsOfLists(t *testing.T) {
 	c := defaultConfig()
 	c.Users = filepath.Join(t.TempDir(), "users.yaml")
 	c.Security.Policies = []string{}
+	c.ProxyPeers = []string{"10.0.0.1", "10.1.0.0/16"}
 	o, err := c.options(nil)
 	if err != nil {
 		t.Fatal(err)
+	}
+	if want := []netip.Prefix{netip.MustParsePrefix("10.0.0.1/32"), netip.MustParsePrefix("10.1.0.0/16")}; !slices.Equal(o.ProxyPeers, want) {
+		t.Errorf("balancers: %v", o.ProxyPeers)
 	}
 	if o.Security.Policies == nil || len(o.Security.Policies) > 0 {
 		t.Errorf("an empty list offers %v", o.Security.Policies)

@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"log/slog"
+	"net/netip"
 	"os"
 	"strings"
 
@@ -39,6 +40,10 @@ func (c *config) options(log *slog.Logger) (stack.Options, error) {
 		Budget:     stack.Budget{MaxBytes: int64(c.Budget.MaxBytes), SessionlessBytes: int64(c.Budget.SessionlessBytes)},
 	}
 	if err := c.check(); err != nil {
+		return o, err
+	}
+	var err error
+	if o.ProxyPeers, err = proxyPeers(c.ProxyPeers); err != nil {
 		return o, err
 	}
 	if err := c.checkOpenSSL(); err != nil {
@@ -83,6 +88,23 @@ func (c *config) options(log *slog.Logger) (stack.Options, error) {
 		o.NodeSets = append(o.NodeSets, addressspace.NodeSetFile{Name: file, Data: text})
 	}
 	return o, nil
+}
+
+// proxyPeers reads addresses and networks.
+func proxyPeers(texts []string) ([]netip.Prefix, error) {
+	var peers []netip.Prefix
+	for i, text := range texts {
+		p, err := netip.ParsePrefix(text)
+		if err != nil {
+			a, alone := netip.ParseAddr(text)
+			if alone != nil {
+				return nil, fmt.Errorf("proxyPeers[%d]: %q is neither an address nor a network like 10.0.0.0/24", i, text)
+			}
+			p = netip.PrefixFrom(a, a.BitLen())
+		}
+		peers = append(peers, p)
+	}
+	return peers, nil
 }
 
 func policyByName(name string) (*security.Policy, error) {
@@ -131,6 +153,7 @@ func (l *limitsConfig) stack() stack.Limits {
 		MinSessionTimeout:                l.MinSessionTimeout,
 		MaxSessionTimeout:                l.MaxSessionTimeout,
 		ActivationTimeout:                l.ActivationTimeout,
+		EvictDetachedSessions:            l.EvictDetachedSessions,
 		MinTokenLifetime:                 l.MinTokenLifetime,
 		MaxTokenLifetime:                 l.MaxTokenLifetime,
 		MinPublishingInterval:            l.MinPublishingInterval,
@@ -167,6 +190,7 @@ func (r *rateLimitsConfig) stack() stack.RateLimits {
 		PoliteRefusalsPerSecond:           r.PoliteRefusalsPerSecond,
 		MaxConcurrentSessionEstablishment: r.MaxConcurrentSessionEstablishment,
 		SessionEstablishmentQueueLimit:    r.SessionEstablishmentQueueLimit,
+		MaxCryptoWait:                     r.MaxCryptoWait,
 		ListenBacklog:                     r.ListenBacklog,
 	}
 }
