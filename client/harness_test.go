@@ -101,11 +101,14 @@ type plant struct {
 	boiler  *addressspace.Variable
 }
 
-// inPlant runs a test against a server without security.
+// inPlant runs a test against a server, one without security unless a PKI folder
+// is named.
 func inPlant(t *testing.T, o stack.Options, f func(p *plant)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		o.Security = stack.Security{Policies: stack.NoPolicies, AllowNone: true, AllowAnonymous: true}
+		if o.Security.PKI == "" {
+			o.Security = stack.Security{Policies: stack.NoPolicies, AllowNone: true, AllowAnonymous: true}
+		}
 		o.Logger = quiet()
 		p := &plant{T: t, ctx: t.Context(), options: o}
 		p.start()

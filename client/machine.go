@@ -54,6 +54,7 @@ type event struct {
 	hint          time.Duration // the server's retry-after
 	subscriptions int           // that the session has
 	lost          int           // of them, that the server does not have
+	denied        int           // of them, that an older session still has
 }
 
 // action is what is to be done next.
@@ -74,6 +75,10 @@ const maxActivations = 3
 // breath is what the server gets to notice the end of the old connection before
 // the new one: some let a session move only from a connection that has gone.
 const breath = 100 * time.Millisecond
+
+// transferRetry is the time between two requests for subscriptions that the server
+// believes to be in use.
+const transferRetry = 5 * time.Second
 
 // machine decides how a session is brought up and back (OPC 10000-4 §6.7,
 // Re-establishing subscriptions). It has no clock, no lock and does nothing.
@@ -121,6 +126,7 @@ func (m *machine) next(e event, now time.Time) action {
 		}
 		m.session, m.failures = true, 0
 		if e.subscriptions == 0 {
+			m.transfer = false
 			return m.resume(now, 0)
 		}
 		m.transfer = true
@@ -128,7 +134,7 @@ func (m *machine) next(e event, now time.Time) action {
 	case stepTransfer:
 		switch {
 		case e.outcome == outcomeDone:
-			m.transfer = false
+			m.transfer = e.denied > 0
 			return m.do(stepRepublish)
 		case e.outcome == outcomeRefused && !reconnect.IsBusy(e.code):
 			// A server without the service, or one that will not have it.
@@ -173,6 +179,14 @@ func (m *machine) resume(now time.Time, retry time.Duration) action {
 		m.online = now
 	}
 	m.delays.Connected(now)
+	return m.stay(retry)
+}
+
+// stay is online with another look at the subscriptions after a time, 0: never.
+func (m *machine) stay(retry time.Duration) action {
+	if m.transfer && (retry == 0 || retry > transferRetry) {
+		retry = transferRetry
+	}
 	m.step = stepOnline
 	return action{step: stepOnline, delay: retry}
 }
@@ -214,6 +228,9 @@ func (m *machine) lost(e event, now time.Time) action {
 				m.delays.Lost(now)
 			}
 			m.online = now // another loss is looked at once only when this lasts
+			if m.transfer {
+				return m.do(stepTransfer)
+			}
 			return m.do(stepRepublish)
 		}
 		d, more := m.delays.Failed(e.code, e.hint)
@@ -221,7 +238,7 @@ func (m *machine) lost(e event, now time.Time) action {
 			d = m.settled
 		}
 		m.delays.Connected(now)
-		return action{step: stepOnline, delay: d}
+		return m.stay(d)
 	}
 	m.delays.Lost(now)
 	m.online = time.Time{}

@@ -51,6 +51,10 @@ func TestMachine(t *testing.T) {
 		{"activate: broken for the third time", m{step: stepActivate, session: true, failures: 2}, event{outcome: outcomeBroken}, 0, action{step: stepWait, delay: sec(1), dropSession: true}, m{step: stepWait}},
 
 		{"transfer: done", m{step: stepTransfer, session: true, transfer: true}, event{outcome: outcomeDone, subscriptions: 1}, 0, action{step: stepRepublish}, m{step: stepRepublish, session: true}},
+		{"transfer: denied for now", m{step: stepTransfer, session: true, transfer: true}, event{outcome: outcomeDone, subscriptions: 2, denied: 1}, 0, action{step: stepRepublish}, m{step: stepRepublish, session: true, transfer: true}},
+		{"republish: some are denied", m{step: stepRepublish, session: true, transfer: true}, event{outcome: outcomeDone, subscriptions: 2, denied: 1}, 0, action{step: stepOnline, delay: transferRetry}, m{step: stepOnline, session: true, transfer: true}},
+		{"recreate: refused, and some are denied", m{step: stepRecreate, session: true, transfer: true}, event{outcome: outcomeDone, subscriptions: 2, lost: 1, denied: 1, hint: sec(9), code: uastatus.BadServerTooBusy}, 0, action{step: stepOnline, delay: transferRetry}, m{step: stepOnline, session: true, transfer: true}},
+		{"online: retry of a transfer", m{step: stepOnline, session: true, transfer: true}, event{outcome: outcomeRetry, denied: 1}, sec(5), action{step: stepTransfer}, m{step: stepTransfer, session: true, transfer: true}},
 		{"transfer: unsupported", m{step: stepTransfer, session: true, transfer: true}, event{outcome: outcomeRefused, code: ua.StatusBadServiceUnsupported}, 0, action{step: stepRecreate}, m{step: stepRecreate, session: true}},
 		{"transfer: broken", m{step: stepTransfer, session: true, transfer: true}, event{outcome: outcomeBroken}, 0, action{step: stepWait, delay: sec(1)}, m{step: stepWait, session: true, transfer: true}},
 		{"transfer: session lost", m{step: stepTransfer, session: true, transfer: true}, event{outcome: outcomeSessionLost}, 0, action{step: stepWait, delay: sec(1), dropSession: true}, m{step: stepWait, transfer: true}},

@@ -115,7 +115,7 @@ func (p *publisher) wanted() int {
 	n := 0
 	for _, sub := range subs {
 		sub.mu.Lock()
-		full, lost := sub.full, sub.lost
+		full, lost := sub.full, sub.away()
 		sub.mu.Unlock()
 		if full {
 			return 0
@@ -210,7 +210,7 @@ func (p *publisher) failed(code ua.StatusCode, hint time.Duration) time.Duration
 func (p *publisher) contradicts(number uint64) bool {
 	for _, sub := range p.s.subscriptions() {
 		sub.mu.Lock()
-		had := !sub.lost && sub.since < number
+		had := !sub.away() && sub.since < number
 		sub.mu.Unlock()
 		if had {
 			return true

@@ -32,6 +32,11 @@ func (s *Session) alive() []*Subscription {
 // transferAll moves the subscriptions to the new session (OPC 10000-4 §5.14.7,
 // TransferSubscriptions). Initial values are not asked for: the queues come
 // along, so they would be values for the second time.
+//
+// When the old connection fell silent the server may believe in it until the old
+// session times out, and deny the subscriptions so long: they are asked for again
+// later, with the session online meanwhile, because the server still holds their
+// values.
 func (s *Session) transferAll(ctx context.Context) error {
 	subs := s.alive()
 	for try := 0; len(subs) > 0; try++ {
@@ -47,6 +52,10 @@ func (s *Session) transferAll(ctx context.Context) error {
 				return err
 			}
 			denied = append(denied, no...)
+		}
+		if len(denied) > 0 && s.silent {
+			s.await(denied, time.Now())
+			return nil
 		}
 		if try >= transferTries {
 			for _, sub := range denied {
@@ -65,6 +74,22 @@ const (
 	transferTries = 3
 	transferPause = time.Second
 )
+
+// await notes denied subscriptions for another try, until the old session must
+// have timed out.
+func (s *Session) await(denied []*Subscription, now time.Time) {
+	for _, sub := range denied {
+		sub.mu.Lock()
+		if sub.denied.IsZero() {
+			sub.denied = now.Add(s.server.timeout + 2*transferRetry)
+		}
+		over := now.After(sub.denied)
+		sub.mu.Unlock()
+		if over {
+			s.lose(sub)
+		}
+	}
+}
 
 func (s *Session) transferSome(ctx context.Context, subs []*Subscription) (denied []*Subscription, err error) {
 	rq := &ua.TransferSubscriptionsRequest{}
@@ -110,7 +135,7 @@ func (s *Session) transferred(sub *Subscription, r *ua.TransferResult) (denied b
 	sub.mu.Lock()
 	defer sub.mu.Unlock()
 	sub.heard = time.Now()
-	sub.transfer = nil
+	sub.transfer, sub.denied = nil, time.Time{}
 	if r.StatusCode != ua.StatusBadNothingToDo { // else it is ours already, and there is no list
 		sub.transfer = r
 	}
@@ -124,6 +149,12 @@ const maxRepublish = 10_000
 // republishAll fetches what was sent on the old connection and did not arrive.
 func (s *Session) republishAll(ctx context.Context) error {
 	for _, sub := range s.alive() {
+		sub.mu.Lock()
+		away := sub.away()
+		sub.mu.Unlock()
+		if away {
+			continue
+		}
 		err := s.republishMissing(ctx, sub)
 		var refused *reconnect.Error
 		switch {

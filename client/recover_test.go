@@ -16,6 +16,7 @@ import (
 	"github.com/gopcua/opcua/ua"
 
 	"github.com/breakwater-ua/breakwater/client/reconnect"
+	"github.com/breakwater-ua/breakwater/internal/cutproxy"
 	"github.com/breakwater-ua/breakwater/session"
 	"github.com/breakwater-ua/breakwater/stack"
 )
@@ -206,72 +207,91 @@ func TestSessionTerminated(t *testing.T) {
 	}
 }
 
-// hostile.md: 30 minutes of flapping, with a value every 100 ms: no gap, no
-// duplicate, nothing left behind at either end.
+// hostile.md: 30 minutes of a link that flaps in every way a link can (resets,
+// silence, delays, half-closes, in either direction, and times without any), with
+// a value every half second: no gap, no duplicate, nothing left behind at either end.
 func TestFlapping(t *testing.T) {
-	inPlant(t, stack.Options{}, func(p *plant) {
-		o := p.opts()
-		o.Reconnect = reconnect.Policy{MaxDelay: 5 * time.Second}
-		s := p.connect(o)
-		var subs []*Subscription
-		var tallies []*tally
-		for range 3 {
-			sub, err := s.Subscribe(p.ctx, SubscriptionOptions{Interval: 100 * time.Millisecond, LifetimeCount: 30_000}, Monitor{NodeID: p.id(), QueueSize: 1000})
-			if err != nil {
-				t.Fatal(err)
-			}
-			subs, tallies = append(subs, sub), append(tallies, gather(sub))
-		}
-		ctx, cancel := context.WithCancel(p.ctx)
-		var wg sync.WaitGroup
-		wg.Go(func() { // calls all the while, from several goroutines' point of view
-			for ctx.Err() == nil {
-				_, err := s.ReadValue(ctx, p.id())
-				if err != nil && ctx.Err() == nil && !errors.Is(err, ua.StatusBadConnectionClosed) && !errors.Is(err, ua.StatusBadNotConnected) && !errors.Is(err, ua.StatusBadTimeout) {
-					t.Errorf("read: %v", err)
-				}
-				time.Sleep(700 * time.Millisecond)
-			}
+	for seed := range uint64(3) {
+		t.Run(fmt.Sprint(seed), func(t *testing.T) {
+			overCuts(t, stack.Options{}, func(c *cutter) { flap(c, rand.New(rand.NewPCG(seed, 2))) })
 		})
-		rnd := rand.New(rand.NewPCG(1, 2))
-		value := int64(0)
-		begun := time.Now()
-		next := begun
-		cuts, down := 0, false
-		for time.Since(begun) < 30*time.Minute {
-			value++
-			p.set(value)
-			time.Sleep(100 * time.Millisecond)
-			if time.Now().After(next) {
-				// Down for 40 s and some attempts on top: less than the 1,000 values that
-				// the server's queues hold.
-				down = !down && rnd.IntN(2) == 0
-				p.network.set(down)
-				p.cut()
-				cuts++
-				next = time.Now().Add(time.Duration(rnd.IntN(40_000)) * time.Millisecond)
+	}
+}
+
+func flap(c *cutter, rnd *rand.Rand) {
+	o := c.cutOptions()
+	o.Reconnect = reconnect.Policy{MaxDelay: 5 * time.Second}
+	s := c.connect(o)
+	var subs []*Subscription
+	var tallies []*tally
+	for range 3 {
+		sub, err := s.Subscribe(c.ctx, SubscriptionOptions{Interval: 500 * time.Millisecond, LifetimeCount: 6_000}, Monitor{NodeID: c.id(), QueueSize: 1000})
+		if err != nil {
+			c.Fatal(err)
+		}
+		subs, tallies = append(subs, sub), append(tallies, gather(sub))
+	}
+	ctx, cancel := context.WithCancel(c.ctx)
+	var wg sync.WaitGroup
+	wg.Go(func() { // calls all the while
+		for ctx.Err() == nil {
+			_, err := s.ReadValue(ctx, c.id())
+			if err != nil && ctx.Err() == nil && !errors.Is(err, ua.StatusBadConnectionClosed) && !errors.Is(err, ua.StatusBadNotConnected) && !errors.Is(err, ua.StatusBadTimeout) {
+				c.Errorf("read: %v", err)
 			}
-		}
-		p.network.set(false)
-		cancel()
-		wg.Wait()
-		time.Sleep(2 * time.Minute)
-		for i, g := range tallies {
-			g.end()
-			if err := g.exactly(0, value); err != nil || g.recreated+g.missed > 0 {
-				t.Errorf("subscription %d: %v, recreated %d, missed %d", i, err, g.recreated, g.missed)
-			}
-		}
-		if st := p.srv.Stats(); st.Sessions != 1 || st.Channels != 1 || st.Subscriptions != 3 || st.ParkedPublishes > 10 {
-			t.Errorf("after %d cuts: %+v", cuts, st)
-		}
-		_ = subs
-		p.close(s)
-		synctest.Wait()
-		if st := p.srv.Stats(); st.Sessions != 0 || st.Channels != 0 || st.Subscriptions != 0 {
-			t.Errorf("%+v", st)
+			time.Sleep(700 * time.Millisecond)
 		}
 	})
+	value := int64(0)
+	begun := time.Now()
+	next := begun
+	struck, down := [4]int{}, false
+	for time.Since(begun) < 30*time.Minute {
+		value++
+		c.set(value)
+		time.Sleep(500 * time.Millisecond)
+		if time.Now().Before(next) {
+			continue
+		}
+		cut := cutproxy.Cut{Mode: cutproxy.Mode(rnd.IntN(4)), Direction: cutproxy.Direction(rnd.IntN(2)), At: int64(rnd.IntN(300)), For: time.Duration(rnd.IntN(20_000)) * time.Millisecond}
+		// Down for 40 s at most: with what it takes to notice a silence and to
+		// wait for an old session, less than the 1,000 values of the server's queues.
+		if down = !down && rnd.IntN(3) == 0; down {
+			cut = cutproxy.Cut{Mode: cutproxy.Reset}
+		}
+		c.network.set(down)
+		c.proxy.Strike(cut)
+		struck[cut.Mode]++
+		next = time.Now().Add(time.Duration(rnd.IntN(40_000)) * time.Millisecond)
+	}
+	c.network.set(false)
+	cancel()
+	wg.Wait()
+	time.Sleep(5 * time.Minute)
+	for i, g := range tallies {
+		g.end()
+		if err := g.exactly(0, value); err != nil || g.recreated+g.missed > 0 {
+			c.Errorf("subscription %d: %v, recreated %d, missed %d", i, err, g.recreated, g.missed)
+		}
+	}
+	if st := c.srv.Stats(); st.Sessions != 1 || st.Channels != 1 || st.Subscriptions != 3 || st.ParkedPublishes > 10 {
+		c.Errorf("after %v cuts: %+v", struck, st)
+	}
+	for m, n := range struck {
+		if n < 5 {
+			c.Errorf("%d times %v", n, cutproxy.Mode(m))
+		}
+	}
+	_ = subs
+	c.close(s)
+	time.Sleep(3 * time.Minute)
+	synctest.Wait()
+	if st := c.srv.Stats(); st.Sessions != 0 || st.Channels != 0 || st.Subscriptions != 0 {
+		c.Errorf("%+v", st)
+	}
+	if n := c.proxy.Open(); n != 0 {
+		c.Errorf("%d connections left", n)
+	}
 }
 
 // Whoever reads notifications or states may call the session, in the middle of a

@@ -43,7 +43,11 @@ func (s *Session) perform(a action) event {
 	case stepCreate:
 		return s.outcome(s.create())
 	case stepTransfer:
-		return s.outcome(s.timed(s.transferAll))
+		e := s.with(s.outcome(s.timed(s.transferAll)))
+		if e.outcome == outcomeDone && e.denied == 0 {
+			s.silent = false
+		}
+		return e
 	case stepRepublish:
 		err := s.republishAll(s.ctx)
 		return s.with(s.outcome(err))
@@ -56,7 +60,7 @@ func (s *Session) perform(a action) event {
 
 // with adds the number of subscriptions that are still lost.
 func (s *Session) with(e event) event {
-	e.lost = s.countLost()
+	e.lost, e.denied = s.countLost(), s.countDenied()
 	if e.lost > 0 && e.outcome == outcomeDone && s.trouble != nil {
 		e.code, e.hint = reconnect.Signal(s.trouble)
 	}
@@ -78,6 +82,7 @@ func (s *Session) outcome(err error) event {
 		return event{outcome: outcomeDone}
 	}
 	s.trouble = err
+	s.silent = s.silent || errors.Is(err, context.DeadlineExceeded)
 	e := event{outcome: outcomeBroken}
 	e.code, e.hint = reconnect.Signal(err)
 	alive := s.conn != nil && s.conn.failure() == nil
@@ -256,6 +261,7 @@ func (s *Session) serve(l *link, retry time.Duration) event {
 			return event{outcome: outcomeClose}
 		case <-l.conn.ctx.Done():
 			s.trouble = l.conn.failure()
+			s.silent = s.silent || errors.Is(s.trouble, context.DeadlineExceeded)
 			e := event{outcome: outcomeBroken}
 			e.code, e.hint = reconnect.Signal(s.trouble)
 			return e

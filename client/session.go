@@ -45,6 +45,7 @@ type Session struct {
 	fresh    bool // server is new since the last time online
 	was      bool // online at least once
 	trouble  error
+	silent   bool   // a connection ended by no sign of the server: it may not know
 	release  func() // the place in Options.Gate
 
 	mu       sync.Mutex

@@ -79,10 +79,13 @@ type Subscription struct {
 	session *Session
 	opts    SubscriptionOptions
 
-	mu         sync.Mutex
-	id         uint32 // at the server; 0: it has none
-	half       *half  // made, but not all of its items
-	lost       bool   // the server does not have it
+	mu   sync.Mutex
+	id   uint32 // at the server; 0: it has none
+	half *half  // made, but not all of its items
+	lost bool   // the server does not have it
+	// denied: an older session of ours still has it, in the server's eyes; until
+	// when it is asked for again.
+	denied     time.Time
 	transfer   *ua.TransferResult
 	generation int    // how often it was made
 	expected   uint32 // sequence number of the next message
@@ -399,11 +402,27 @@ func (s *Session) countLost() int {
 	return n
 }
 
+// countDenied counts those that an older session still has.
+func (s *Session) countDenied() int {
+	n := 0
+	for _, sub := range s.subscriptions() {
+		sub.mu.Lock()
+		if !sub.denied.IsZero() && !sub.ended {
+			n++
+		}
+		sub.mu.Unlock()
+	}
+	return n
+}
+
+// away says whether the present session has no such subscription. sub.mu is held.
+func (sub *Subscription) away() bool { return sub.lost || !sub.denied.IsZero() }
+
 // lose notes that the server does not have the subscription.
 func (s *Session) lose(sub *Subscription) {
 	sub.mu.Lock()
 	id := sub.id
-	sub.lost, sub.id, sub.transfer = true, 0, nil
+	sub.lost, sub.denied, sub.id, sub.transfer = true, time.Time{}, 0, nil
 	sub.mu.Unlock()
 	s.mu.Lock()
 	if s.byID[id] == sub {
@@ -418,7 +437,7 @@ func (s *Session) expired(now time.Time) bool {
 	found := false
 	for _, sub := range s.subscriptions() {
 		sub.mu.Lock()
-		gone := !sub.lost && !sub.full && sub.lifetime > 0 && now.Sub(sub.heard) > sub.lifetime+s.opts.RequestTimeout
+		gone := !sub.away() && !sub.full && sub.lifetime > 0 && now.Sub(sub.heard) > sub.lifetime+s.opts.RequestTimeout
 		if gone {
 			sub.heard = now // asked once per lifetime
 		}

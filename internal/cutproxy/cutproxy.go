@@ -89,15 +89,16 @@ func (p *Proxy) Serve(ln net.Listener) error {
 		if err != nil {
 			return err
 		}
-		if !p.carry(c) {
+		if !p.Carry(c) {
 			_ = c.Close()
 			return ErrClosed
 		}
 	}
 }
 
-// carry starts a connection.
-func (p *Proxy) carry(client net.Conn) bool {
+// Carry carries one connection of a client, without waiting; false: the proxy is
+// closed.
+func (p *Proxy) Carry(client net.Conn) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.closed {
