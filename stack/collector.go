@@ -17,6 +17,7 @@ type collector struct {
 	connections, connectionsAccepted, connectionsRefused        *prometheus.Desc
 	connectionCloses                                            *prometheus.Desc
 	cryptoWaiting, cryptoMean                                   *prometheus.Desc
+	admission                                                   admissionMetrics
 }
 
 // Collector returns the server's metrics for a Prometheus registry. All names
@@ -28,6 +29,7 @@ func (s *Server) Collector() prometheus.Collector {
 	return &collector{
 		srv:                 s,
 		overload:            newOverloadMetrics(desc),
+		admission:           newAdmissionMetrics(desc),
 		channels:            desc("channels", "Open secure channels."),
 		sessions:            desc("sessions", "Sessions, activated or not."),
 		activated:           desc("sessions_activated", "Activated sessions."),
@@ -101,6 +103,7 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 	}
 	c.collectOverload(ch, gauge, counter)
 	c.srv.collectConnections(c, gauge, counter)
+	c.collectAdmission(gauge, counter)
 	if g := c.srv.gate; g != nil {
 		waiting := g.Waiting()
 		for i, n := range waiting {

@@ -108,6 +108,7 @@ func (s *Server) newDispatcher() *dispatcher {
 		}
 	}
 	d.sessionless = newSessionless(o)
+	d.governors, d.governed = s.governors, s.governors.commands != nil
 	d.requests.New = func() any { return new(request) }
 	d.base, d.halt = context.WithCancelCause(context.Background())
 	return d

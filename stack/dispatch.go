@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/breakwater-ua/breakwater/addressspace"
+	"github.com/breakwater-ua/breakwater/admission"
 	"github.com/breakwater-ua/breakwater/admission/retry"
 	"github.com/breakwater-ua/breakwater/isolation"
 	"github.com/breakwater-ua/breakwater/securechannel"
@@ -48,6 +49,8 @@ type dispatcher struct {
 	drained  drain                // how fast waiting requests go
 
 	sessionless sessionless
+	governors   governors
+	governed    bool // by the command governor
 }
 
 // A request is a service.Request with what the dispatcher keeps beside it.
@@ -66,7 +69,8 @@ type request struct {
 	running *service.Running
 	waited  bool // was in a queue
 
-	sessionless bool // holds a place of dispatcher.sessionless
+	sessionless bool                   // holds a place of dispatcher.sessionless
+	reservation *admission.Reservation // nil without one
 }
 
 // noCaller stands in where there is no session.
@@ -118,9 +122,15 @@ func (d *dispatcher) take(ch channel, m carrier, id uint32, body []byte, receive
 		d.refuse(r, code)
 		return
 	}
-	binding := r.Session
+	binding := r.Session // whom the request acts for
 	if !entry.NeedsSession && entry.Kind != service.KindOther { // the store checks these tokens, later
 		binding = d.set.Sessions.Peek(ch, r.Header.AuthenticationToken)
+	}
+	if d.governed || m.c != nil {
+		if code := d.settle(r, m, binding, len(body)); code != ua.StatusOK {
+			d.refuse(r, code)
+			return
+		}
 	}
 	r.owner = d.owners.of(ch, binding, kindOf(entry))
 	d.admit(r, m, len(body))
@@ -392,6 +402,10 @@ func (d *dispatcher) finish(r *request) {
 	if r.sessionless {
 		r.sessionless = false
 		d.sessionless.leave()
+	}
+	if r.reservation != nil {
+		r.reservation.Release()
+		r.reservation = nil
 	}
 	r.m.release()
 	r.m = carrier{}

@@ -77,6 +77,8 @@ type Options struct {
 	// Admission is asked for every request before its body is decoded, and
 	// before isolation is. nil: nothing else is asked.
 	Admission Admission
+	// Governors bound what tenants and users have under way.
+	Governors Governors
 
 	// ServiceLevel computes what Server/ServiceLevel says instead of the server's
 	// own estimate, for a redundant set for instance. It is asked once a second

@@ -48,6 +48,8 @@ type Server struct {
 	announce *announcer
 	dispatch *dispatcher
 	calls    *calls
+
+	governors governors
 	started  time.Time
 
 	provider   *isolation.Provider
@@ -118,6 +120,9 @@ func (s *Server) compose() error {
 		}
 	}
 	if err := s.divide(); err != nil {
+		return err
+	}
+	if s.governors, err = newGovernors(&o.Governors); err != nil {
 		return err
 	}
 	if err := s.openUsers(); err != nil {

@@ -57,6 +57,9 @@ func (s *Server) bindServerObject() error {
 	s.bindStatus(b)
 	s.bindDiagnostics(b)
 	s.bindMethods(b)
+	if b.err == nil {
+		b.err = s.addAdmissionStatus()
+	}
 	return b.err
 }
 

@@ -1,6 +1,7 @@
 package stack
 
 import (
+	"math"
 	"sync/atomic"
 
 	"github.com/breakwater-ua/breakwater/service"
@@ -37,6 +38,23 @@ type HTTPOptions struct {
 }
 
 const defaultMaxSessionless = 32
+
+// checkWeb checks the options of HTTPS and of the governors.
+func (o *Options) checkWeb() error {
+	h := &o.HTTP
+	switch {
+	case h.MaxSessionless < 0:
+		return bad("HTTP.MaxSessionless", "is negative")
+	case h.RequestsPerSecond < 0 || math.IsNaN(h.RequestsPerSecond):
+		return bad("HTTP.RequestsPerSecond", "is negative; 0 switches it off")
+	case h.RequestBurst < 0:
+		return bad("HTTP.RequestBurst", "is negative")
+	case h.AllowSessionless && !o.Security.AllowAnonymous:
+		return bad("HTTP.AllowSessionless", "needs Security.AllowAnonymous")
+	}
+	_, err := newGovernors(&o.Governors)
+	return err
+}
 
 // sessionless admits requests without a session.
 type sessionless struct {

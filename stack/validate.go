@@ -101,6 +101,9 @@ func (o Options) Validate() error {
 	case b.SessionlessBytes > b.MaxBytes && b.MaxBytes != 0:
 		return bad("Budget.SessionlessBytes", "is %d, above MaxBytes %d", b.SessionlessBytes, b.MaxBytes)
 	}
+	if err := o.checkWeb(); err != nil {
+		return err
+	}
 	plan, err := o.plan()
 	if err != nil {
 		return err

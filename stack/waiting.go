@@ -340,8 +340,15 @@ func (p *parked) release(key parkedKey) {
 // handleParking runs a handler that may park its request, which came in m.
 func (d *dispatcher) handleParking(r *request, m carrier) ua.StatusCode {
 	key := parkedKey{r.Channel, r.RequestID}
+	reservation, code := d.reserveAcknowledgements(r)
+	if code != ua.StatusOK {
+		return code
+	}
 	d.parked.keep(key, &r.lease)
-	code := d.handle(&r.Request)
+	code = d.handle(&r.Request)
+	if reservation != nil { // the request may be parked by now: all that it changes is done
+		reservation.Release()
+	}
 	if !r.Parked {
 		d.parked.release(key)
 	} else if m.c != nil {
