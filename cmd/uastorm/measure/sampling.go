@@ -99,14 +99,14 @@ func (p *phase) measure(s *Sample, busy bool) {
 // neighbours are merged and from then on one stands for twice as many seconds.
 func (s *sampling) keep(sample Sample) {
 	if s.pending > 0 && s.pending < s.stride {
-		s.kept[len(s.kept)-1].merge(&sample)
+		s.kept[len(s.kept)-1].Merge(&sample)
 		s.pending++
 		return
 	}
 	if len(s.kept) == keptSamples {
 		for i := range keptSamples / 2 {
 			s.kept[i] = s.kept[2*i]
-			s.kept[i].merge(&s.kept[2*i+1])
+			s.kept[i].Merge(&s.kept[2*i+1])
 		}
 		clear(s.kept[keptSamples/2:])
 		s.kept = s.kept[:keptSamples/2]
@@ -116,9 +116,9 @@ func (s *sampling) keep(sample Sample) {
 	s.pending = 1
 }
 
-// merge adds the sample that follows: counts are added, levels and quantiles
+// Merge adds the sample that follows: counts are added, levels and quantiles
 // become the later and the worse ones.
-func (s *Sample) merge(o *Sample) {
+func (s *Sample) Merge(o *Sample) {
 	length := s.Seconds + o.Seconds
 	s.CPU = (s.CPU*s.Seconds + o.CPU*o.Seconds) / length
 	s.At, s.Seconds, s.Phase = o.At, length, o.Phase

@@ -92,7 +92,9 @@ func TestProcessorTimeIsMeasured(t *testing.T) {
 	}
 	synctest.Test(t, func(t *testing.T) {
 		r := start(t, Options{})
-		r.sampling.cpu -= 1500 * time.Millisecond // of the worker, which still waits for its first second
+		r.mu.Lock()
+		r.sampling.cpu -= 1500 * time.Millisecond // as if so much had been used since the start
+		r.mu.Unlock()
 		time.Sleep(time.Second)
 		synctest.Wait()
 		res := r.Finish()

@@ -1,6 +1,7 @@
 package measure
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -152,12 +153,15 @@ func (s *scraper) read(ctx context.Context) (map[string]float64, map[string]Metr
 	if resp.StatusCode != http.StatusOK {
 		return nil, nil, fmt.Errorf("measure: %s answers %s", s.url, resp.Status)
 	}
-	body := &io.LimitedReader{R: resp.Body, N: maxScrape + 1}
-	parser := expfmt.NewTextParser(model.UTF8Validation)
-	all, err := parser.TextToMetricFamilies(body)
-	if body.N == 0 {
+	text, err := io.ReadAll(io.LimitReader(resp.Body, maxScrape+1))
+	if err != nil {
+		return nil, nil, err
+	}
+	if len(text) > maxScrape {
 		return nil, nil, errors.New("measure: the server's metrics are longer than 4 MiB")
 	}
+	parser := expfmt.NewTextParser(model.UTF8Validation)
+	all, err := parser.TextToMetricFamilies(bytes.NewReader(text))
 	if err != nil {
 		return nil, nil, err
 	}
