@@ -104,7 +104,7 @@ func TestTheBlockShrinksWithTheTerminal(t *testing.T) {
 	s.resize(width)
 	v.Sample(calm(2))
 	text := s.String()
-	if !strings.HasPrefix(text, "0:00  phase calm\n0:02  calm") || strings.Contains(text, "storm\n") || strings.Count(text, "sessions") != 1 {
+	if !strings.HasPrefix(text, "0:00  phase calm\n0:02  phase calm  storm") || strings.Contains(text, "phase storm") || strings.Count(text, "sessions") != 1 {
 		t.Errorf("after the terminal got narrower:\n%s", text)
 	}
 }
