@@ -43,6 +43,7 @@ type account struct {
 	leases  int           // live leases, all classes
 	classes [Classes]int  // live leases by the class they were taken with
 	listed  bool          // stands in Provider.idle
+	tabled  bool          // stands in Provider.accounts
 }
 
 // present reports whether the account counts in the owner table.

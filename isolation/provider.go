@@ -2,6 +2,7 @@ package isolation
 
 import (
 	"fmt"
+	"math"
 	"sync"
 	"sync/atomic"
 )
@@ -12,23 +13,24 @@ import (
 // better than a row of atomics.
 type Provider struct {
 	mu        sync.Mutex
+	closed    bool
 	plan      *Plan
-	capacity  [lanes]int64
-	shared    [lanes]int64
-	used      [lanes]int64
-	sharedUse [lanes]int64
+	present   int // accounts with leases
+	trustedIn int // trusted ones among them
+	roomy     int // so many accounts may be present whatever their classes
+	levels    [lanes]level
 	floorUse  [Classes][Stages]int64 // of bootstrap, reconnect and control
 	accounts  map[string]*account
-	present   int          // accounts with leases
-	trustedIn int          // trusted ones among them
 	sole      [Classes]int // accounts all of whose leases have exactly that class
 	idle      []*account   // accounts without leases that are still in the map
 	hasFloor  [Classes]bool
-	closed    bool
 	trusted   map[string]int
 
 	refused [Stages + 1][Reasons]atomic.Uint64
 }
+
+// level is a lane's bounds and what is in use, which are looked at together.
+type level struct{ capacity, shared, used, sharedUse int64 }
 
 // NewProvider returns a Provider for a plan.
 func NewProvider(plan *Plan) *Provider {
@@ -41,13 +43,17 @@ func (p *Provider) apply(plan *Plan) {
 	p.plan = plan
 	p.hasFloor = [Classes]bool{}
 	for i, s := range plan.Stages {
-		p.capacity[i], p.shared[i] = s.Capacity, s.Shared
+		p.levels[i].capacity, p.levels[i].shared = s.Capacity, s.Shared
 		p.hasFloor[Bootstrap] = p.hasFloor[Bootstrap] || s.Bootstrap > 0
 		p.hasFloor[Reconnect] = p.hasFloor[Reconnect] || s.Reconnect > 0
 		p.hasFloor[Control] = p.hasFloor[Control] || s.Control > 0
 	}
-	p.capacity[runSlot] = plan.RunSlots
-	p.shared[runSlot] = plan.RunSlots
+	p.levels[runSlot].capacity = plan.RunSlots
+	p.levels[runSlot].shared = plan.RunSlots
+	p.roomy = math.MaxInt
+	if plan.MaxTrackedOwners > 0 {
+		p.roomy = plan.MaxTrackedOwners - len(plan.Trusted) - int(Classes)
+	}
 	clear(p.trusted)
 	for i, t := range plan.Trusted {
 		p.trusted[t.Key] = i
@@ -148,7 +154,7 @@ func (p *Provider) AdmitInline(l *Lease, o *Owner, bytes int64) (r Reason, satur
 		return InvalidOwner, false
 	}
 	p.mu.Lock()
-	if p.capacity[runSlot] > 0 && p.used[runSlot] >= p.capacity[runSlot] {
+	if slots := &p.levels[runSlot]; slots.capacity > 0 && slots.used >= slots.capacity {
 		p.mu.Unlock()
 		return Capacity, true
 	}
@@ -174,7 +180,7 @@ func (p *Provider) admitInline(l *Lease, o *Owner, bytes int64) Reason {
 		return InvalidOwner
 	}
 	a := o.account
-	if a == nil || !a.present() {
+	if a == nil || !a.tabled {
 		a = p.lookup(o)
 	}
 	if bytes > p.limit(o, s)-a.used[s] {
@@ -184,7 +190,8 @@ func (p *Provider) admitInline(l *Lease, o *Owner, bytes int64) Reason {
 	if o.class != Established {
 		reserved = min(bytes, p.ownFloor(o, a, s))
 	}
-	if bytes > p.capacity[s]-p.used[s] || bytes-reserved > p.shared[s]-p.sharedUse[s] {
+	level := &p.levels[s]
+	if bytes > level.capacity-level.used || bytes-reserved > level.shared-level.sharedUse {
 		return Capacity
 	}
 	if !a.present() && !p.room(o) {
@@ -202,8 +209,8 @@ func (p *Provider) admitInline(l *Lease, o *Owner, bytes int64) Reason {
 
 // take books one part.
 func (p *Provider) take(a *account, c Class, x part) {
-	p.used[x.lane] += x.amount
-	p.sharedUse[x.lane] += x.amount - x.reserved
+	p.levels[x.lane].used += x.amount
+	p.levels[x.lane].sharedUse += x.amount - x.reserved
 	a.used[x.lane] += x.amount
 	if x.reserved > 0 {
 		p.floors(a, c, Stage(x.lane), x.reserved)
@@ -216,7 +223,7 @@ func (p *Provider) admit(l *Lease, o *Owner, claims []Claim) (Stage, Reason) {
 		return claims[0].Stage, Closed
 	}
 	a := o.account
-	if a == nil || !a.present() {
+	if a == nil || !a.tabled {
 		a = p.lookup(o)
 	}
 	var parts [maxClaims]part
@@ -233,7 +240,7 @@ func (p *Provider) admit(l *Lease, o *Owner, claims []Claim) (Stage, Reason) {
 			return s, OwnerLimit
 		}
 		reserved := min(c.Amount, p.ownFloor(o, a, s))
-		if c.Amount > p.capacity[s]-p.used[s] || c.Amount-reserved > p.shared[s]-p.sharedUse[s] {
+		if c.Amount > p.levels[s].capacity-p.levels[s].used || c.Amount-reserved > p.levels[s].shared-p.levels[s].sharedUse {
 			return s, Capacity
 		}
 		parts[n] = part{uint8(s), c.Amount, reserved}
@@ -284,7 +291,8 @@ func (p *Provider) floors(a *account, c Class, s Stage, delta int64) {
 	}
 }
 
-// lookup finds or makes the account of an owner that holds nothing now.
+// lookup finds or makes the account of an owner whose last one, if any, is not
+// in the table.
 func (p *Provider) lookup(o *Owner) *account {
 	if a := p.accounts[o.key]; a != nil {
 		return a
@@ -299,7 +307,7 @@ func (p *Provider) lookup(o *Owner) *account {
 // table: places are kept for trusted owners that are not there, and for each
 // class with a floor of which no owner of exactly that class is.
 func (p *Provider) room(o *Owner) bool {
-	if p.plan.MaxTrackedOwners <= 0 {
+	if p.present < p.roomy {
 		return true
 	}
 	kept := len(p.plan.Trusted) - p.trustedIn
@@ -322,8 +330,8 @@ func (p *Provider) enter(a *account, o *Owner) {
 		p.recount(a, -1)
 	}
 	if a.leases == 0 {
-		if p.accounts[a.key] == nil {
-			p.accounts[a.key] = a
+		if !a.tabled {
+			p.accounts[a.key], a.tabled = a, true
 		}
 		p.present++
 		if a.trusted >= 0 {
@@ -352,8 +360,8 @@ func (p *Provider) recount(a *account, delta int) {
 
 // giveBack returns one part to the totals.
 func (p *Provider) giveBack(a *account, c Class, x part) {
-	p.used[x.lane] -= x.amount
-	p.sharedUse[x.lane] -= x.amount - x.reserved
+	p.levels[x.lane].used -= x.amount
+	p.levels[x.lane].sharedUse -= x.amount - x.reserved
 	a.used[x.lane] -= x.amount
 	if x.reserved > 0 {
 		p.floors(a, c, Stage(x.lane), -x.reserved)
@@ -404,6 +412,7 @@ func (p *Provider) retire(a *account) {
 			old.listed = false
 			if !old.present() { // those that came back stay
 				delete(p.accounts, old.key)
+				old.tabled = false
 			}
 		}
 		clear(p.idle)
@@ -439,7 +448,7 @@ func (p *Provider) Snapshot() (stages [Stages]Usage, owners int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for i := range stages {
-		u := Usage{Stage: Stage(i), Name: Stage(i).String(), Used: p.used[i], Capacity: p.capacity[i], Shared: p.sharedUse[i],
+		u := Usage{Stage: Stage(i), Name: Stage(i).String(), Used: p.levels[i].used, Capacity: p.levels[i].capacity, Shared: p.levels[i].sharedUse,
 			Bootstrap: p.floorUse[Bootstrap][i], Reconnect: p.floorUse[Reconnect][i], Control: p.floorUse[Control][i]}
 		u.Trusted = u.Used - u.Shared - u.Bootstrap - u.Reconnect - u.Control
 		stages[i] = u
@@ -451,7 +460,7 @@ func (p *Provider) Snapshot() (stages [Stages]Usage, owners int) {
 func (p *Provider) Used(s Stage) int64 {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.used[s]
+	return p.levels[s].used
 }
 
 // OwnerUsed returns what an owner holds of a stage.

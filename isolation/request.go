@@ -14,7 +14,7 @@ func (p *Provider) AdmitParking(l *Lease, o *Owner, bytes int64) (r Reason, satu
 	}
 	claims := [2]Claim{{RequestQueueBytes, bytes}, {ParkedRequest, 1}}
 	p.mu.Lock()
-	if p.capacity[runSlot] > 0 && p.used[runSlot] >= p.capacity[runSlot] {
+	if p.levels[runSlot].capacity > 0 && p.levels[runSlot].used >= p.levels[runSlot].capacity {
 		p.mu.Unlock()
 		return Capacity, true
 	}
@@ -143,7 +143,7 @@ func (l *Lease) move(to uint8) Reason {
 	}
 	x := part{to, 1, 0}
 	if to == runSlot {
-		if p.capacity[runSlot] > 0 && p.used[runSlot] >= p.capacity[runSlot] {
+		if p.levels[runSlot].capacity > 0 && p.levels[runSlot].used >= p.levels[runSlot].capacity {
 			return Capacity
 		}
 	} else {
@@ -153,7 +153,7 @@ func (l *Lease) move(to uint8) Reason {
 			return OwnerLimit
 		}
 		x.reserved = min(1, p.ownFloor(&o, l.account, s))
-		if p.used[s] >= p.capacity[s] || 1-x.reserved > p.shared[s]-p.sharedUse[s] {
+		if p.levels[s].used >= p.levels[s].capacity || 1-x.reserved > p.levels[s].shared-p.levels[s].sharedUse {
 			return Capacity
 		}
 	}
@@ -168,7 +168,7 @@ func (l *Lease) move(to uint8) Reason {
 func (p *Provider) RunSlots() (used, capacity int64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.used[runSlot], p.capacity[runSlot]
+	return p.levels[runSlot].used, p.levels[runSlot].capacity
 }
 
 // UnderFairShare reports whether an owner holds less of a stage than its
@@ -183,6 +183,6 @@ func (p *Provider) UnderFairShare(o *Owner, s Stage) (fair int64, under bool) {
 	} else {
 		n++
 	}
-	fair = p.capacity[s] / max(n, 1)
+	fair = p.levels[s].capacity / max(n, 1)
 	return fair, held < fair
 }
