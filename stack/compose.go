@@ -18,7 +18,7 @@ import (
 func (s *Server) newAnnouncer(tokens []ua.UserTokenType) *announcer {
 	a := &announcer{
 		name: s.opts.ApplicationName, applicationURI: s.opts.ApplicationURI, productURI: s.opts.ProductURI,
-		key: s.key, offers: s.opts.offers(), tokens: tokens, hostname: hostname(),
+		key: s.key, offers: s.opts.offers(), tlsOffers: s.opts.tlsOffers(), tokens: tokens, hostname: hostname(),
 	}
 	for _, h := range s.opts.Advertise {
 		a.advertise = append(a.advertise, strings.ToLower(h))
@@ -46,7 +46,7 @@ func (s *Server) sessionOptions(auth session.Authenticator) session.Options {
 		Key:                     s.key,
 		ApplicationURI:          o.ApplicationURI,
 		MaxRequestMessageSize:   uint32(l.MaxMessageSize),
-		Endpoints:               s.announce.Endpoints,
+		Endpoints:               s.announce.SessionEndpoints,
 		Authenticator:           auth,
 		ValidateUserCertificate: s.validateUser,
 		OnActivate: func(sess *session.Session, from session.Channel, _ bool) {

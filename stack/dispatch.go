@@ -122,7 +122,7 @@ func (d *dispatcher) take(ch channel, m carrier, id uint32, body []byte, receive
 		d.refuse(r, code)
 		return
 	}
-	binding := r.Session // whom the request acts for
+	binding := r.Session                                        // whom the request acts for
 	if !entry.NeedsSession && entry.Kind != service.KindOther { // the store checks these tokens, later
 		binding = d.set.Sessions.Peek(ch, r.Header.AuthenticationToken)
 	}

@@ -15,9 +15,6 @@ import (
 	"github.com/gopcua/opcua/ua"
 )
 
-// Transport profile of opc.tcp with UASC and OPC UA Binary, OPC 10000-7.
-const profileTCP = "http://opcfoundation.org/UA-Profile/Transport/uatcp-uasc-uabinary"
-
 // An offer is one way to secure a channel.
 type offer struct {
 	policy *security.Policy
@@ -29,14 +26,15 @@ type offer struct {
 type announcer struct {
 	name, applicationURI, productURI string
 	key                              *security.Key // nil: policy None only
-	offers                           []offer
+	offers                           []offer       // of SecureChannels
+	tlsOffers                        []offer       // where TLS protects the messages
 	tokens                           []ua.UserTokenType
 	advertise                        []string // host or host:port, lower case
 	hostname                         string   // stands in where no URL names a host
 
 	mu   sync.Mutex
-	urls []*url.URL                           // configured, with the ports in use
-	made map[string][]*ua.EndpointDescription // by announced URL
+	urls []*url.URL                          // configured, with the ports in use
+	made map[place][]*ua.EndpointDescription // by where the client reached us
 }
 
 // maxAnnounced bounds the descriptions kept; they depend on the port that
@@ -53,56 +51,98 @@ func (a *announcer) setURLs(urls []*url.URL) {
 
 // Application implements service.Discovery.
 func (a *announcer) Application(ch session.Channel, rawURL string) *ua.ApplicationDescription {
-	return a.application(a.announced(ch, rawURL))
+	return a.application(a.addresses(a.reached(ch, rawURL)))
 }
 
-func (a *announcer) application(address string) *ua.ApplicationDescription {
+func (a *announcer) application(addresses []address) *ua.ApplicationDescription {
+	var urls []string
+	for _, at := range addresses {
+		urls = append(urls, at.url)
+	}
 	return &ua.ApplicationDescription{
 		ApplicationURI:  a.applicationURI,
 		ProductURI:      a.productURI,
 		ApplicationName: ua.NewLocalizedText(a.name),
 		ApplicationType: ua.ApplicationTypeServer,
-		DiscoveryURLs:   []string{address},
+		DiscoveryURLs:   urls,
 	}
 }
 
-// Endpoints implements service.Discovery. The result must not be changed.
+// Endpoints implements service.Discovery: the endpoints of all transports, that
+// of the client's first. The result must not be changed.
 func (a *announcer) Endpoints(ch session.Channel, rawURL string) []*ua.EndpointDescription {
-	address := a.announced(ch, rawURL)
+	used := a.reached(ch, rawURL)
 	a.mu.Lock()
-	defer a.mu.Unlock()
-	if eps, ok := a.made[address]; ok {
+	eps, ok := a.made[used]
+	a.mu.Unlock()
+	if ok {
 		return eps
 	}
-	eps := a.describe(address)
+	eps = a.describe(a.addresses(used))
+	a.mu.Lock()
+	defer a.mu.Unlock()
 	if a.made == nil || len(a.made) >= maxAnnounced {
-		a.made = make(map[string][]*ua.EndpointDescription)
+		a.made = make(map[place][]*ua.EndpointDescription)
 	}
-	a.made[address] = eps
+	a.made[used] = eps
 	return eps
 }
 
-// describe lists one EndpointDescription (OPC 10000-4 §7.14) per offer.
-func (a *announcer) describe(address string) []*ua.EndpointDescription {
-	app := a.application(address)
+// SessionEndpoints are those of the transport that a session is created on.
+func (a *announcer) SessionEndpoints(ch session.Channel, rawURL string) []*ua.EndpointDescription {
+	profile := profileOf(ch)
+	var own []*ua.EndpointDescription
+	for _, ep := range a.Endpoints(ch, rawURL) {
+		if ep.TransportProfileURI == profile {
+			own = append(own, ep)
+		}
+	}
+	return own
+}
+
+// describe lists the EndpointDescriptions (OPC 10000-4 §7.14) of addresses: one
+// per transport profile and offer.
+func (a *announcer) describe(addresses []address) []*ua.EndpointDescription {
+	app := a.application(addresses)
 	var certificate []byte
 	if a.key != nil {
 		certificate = a.key.Certificate()
 	}
-	eps := make([]*ua.EndpointDescription, 0, len(a.offers))
-	for _, o := range a.offers {
-		eps = append(eps, &ua.EndpointDescription{
-			EndpointURL:         address,
-			Server:              app,
-			ServerCertificate:   certificate,
-			SecurityMode:        o.mode,
-			SecurityPolicyURI:   o.policy.URI,
-			UserIdentityTokens:  session.TokenPolicies(o.policy, o.mode, a.tokens),
-			TransportProfileURI: profileTCP,
-			SecurityLevel:       securityLevel(o),
-		})
+	var eps []*ua.EndpointDescription
+	for _, at := range addresses {
+		for _, p := range profilesOf(at.scheme) {
+			for _, o := range a.offered(p) {
+				eps = append(eps, &ua.EndpointDescription{
+					EndpointURL:         at.url,
+					Server:              app,
+					ServerCertificate:   certificate,
+					SecurityMode:        o.mode,
+					SecurityPolicyURI:   o.policy.URI,
+					UserIdentityTokens:  session.TokenPolicies(o.policy, o.mode, a.tokens),
+					TransportProfileURI: p,
+					SecurityLevel:       securityLevel(o),
+				})
+			}
+		}
 	}
 	return eps
+}
+
+// offered lists how channels of a transport profile are secured. A WebSocket
+// with JSON can sign nothing.
+func (a *announcer) offered(profile string) []offer {
+	switch profile {
+	case profileTCP, profileWSS:
+		return a.offers
+	case profileWSSJSON:
+		for _, o := range a.tlsOffers {
+			if o.policy.IsNone() {
+				return []offer{o}
+			}
+		}
+		return nil
+	}
+	return a.tlsOffers
 }
 
 // securityLevel orders endpoints: encrypting ones above signing ones of the
@@ -118,34 +158,86 @@ func securityLevel(o offer) uint8 {
 	return uint8(min(max(level, 1), 255))
 }
 
-// announced is the URL under which a client on ch is told to find the server:
-// the host and port it used when that host is ours, else the first configured.
-func (a *announcer) announced(ch session.Channel, rawURL string) string {
-	a.mu.Lock()
-	urls := a.urls
-	a.mu.Unlock()
-	first := a.fallback(urls)
+// A place is where a client has reached the server, as far as that was one of
+// ours; the zero value when not.
+type place struct{ scheme, host, port string }
+
+// An address is a URL under which clients are told to find the server.
+type address struct{ scheme, url string }
+
+// reached is where a client on ch has reached the server: the host and port of
+// the URL it names, or of the one it connected with, when that host is ours.
+func (a *announcer) reached(ch session.Channel, rawURL string) place {
 	if rawURL == "" {
-		rawURL = ch.EndpointURL() // of the Hello
+		rawURL = ch.EndpointURL() // of the Hello, or of the HTTP request
 	}
 	if len(rawURL) == 0 || len(rawURL) > transport.MaxEndpointURLLength {
-		return first
+		return place{}
 	}
 	u, err := url.Parse(rawURL)
-	if err != nil || !strings.EqualFold(u.Scheme, "opc.tcp") {
-		return first
+	if err != nil {
+		return place{}
 	}
+	scheme := schemeOf(u)
 	host, port := u.Hostname(), u.Port()
-	if host == "" || !a.ours(ch, host, port) {
-		return first
+	if scheme == "" || host == "" || !a.ours(ch, host, port) {
+		return place{}
 	}
 	if port == "" {
-		port = defaultPort
+		port = defaultPort(scheme)
 	}
-	return "opc.tcp://" + net.JoinHostPort(host, port) + pathFor(urls, port)
+	return place{scheme, host, port}
 }
 
-const defaultPort = "4840"
+// addresses are the configured URLs as a client should see them that has reached
+// the server at a place: that place itself stands in for the URL it belongs to
+// (its port may have been mapped on the way), and its host for hosts that were
+// left open. The client's own comes first.
+func (a *announcer) addresses(used place) []address {
+	urls := a.configured()
+	own := -1
+	for i, u := range urls {
+		if schemeOf(u) != used.scheme {
+			continue
+		}
+		if own < 0 || portOf(u) == used.port && portOf(urls[own]) != used.port {
+			own = i
+		}
+	}
+	var all []address
+	add := func(u *url.URL, scheme, host, port string) {
+		at := address{scheme, scheme + "://" + net.JoinHostPort(host, port)}
+		if u != nil {
+			at.url += u.EscapedPath()
+		}
+		if !slices.Contains(all, at) {
+			all = append(all, at)
+		}
+	}
+	if own >= 0 {
+		add(urls[own], used.scheme, used.host, used.port)
+	}
+	for i, u := range urls {
+		if i == own {
+			continue
+		}
+		host := u.Hostname()
+		if ip, err := netip.ParseAddr(host); host == "" || err == nil && ip.IsUnspecified() {
+			if host = used.host; host == "" {
+				host = a.hostname
+			}
+		}
+		add(u, schemeOf(u), host, portOf(u))
+	}
+	if len(all) == 0 { // served on listeners of the host only
+		host, port := used.host, used.port
+		if used.scheme != schemeTCP {
+			host, port = a.hostname, defaultPort(schemeTCP)
+		}
+		add(nil, schemeTCP, host, port)
+	}
+	return all
+}
 
 // ours tells whether a host name or address is one of this server.
 func (a *announcer) ours(ch session.Channel, host, port string) bool {
@@ -162,40 +254,6 @@ func (a *announcer) ours(ch session.Channel, host, port string) bool {
 		return true
 	}
 	return a.key != nil && a.key.Leaf().VerifyHostname(host) == nil
-}
-
-// pathFor gives the path of the configured URL with that port, or of the first.
-func pathFor(urls []*url.URL, port string) string {
-	for _, u := range urls {
-		if portOf(u) == port {
-			return u.EscapedPath()
-		}
-	}
-	if len(urls) > 0 {
-		return urls[0].EscapedPath()
-	}
-	return ""
-}
-
-func portOf(u *url.URL) string {
-	if p := u.Port(); p != "" {
-		return p
-	}
-	return defaultPort
-}
-
-// fallback is the first configured URL, with the host name of the machine where
-// it names none.
-func (a *announcer) fallback(urls []*url.URL) string {
-	if len(urls) == 0 {
-		return "opc.tcp://" + net.JoinHostPort(a.hostname, defaultPort)
-	}
-	u := urls[0]
-	host := u.Hostname()
-	if ip, err := netip.ParseAddr(host); host == "" || err == nil && ip.IsUnspecified() {
-		host = a.hostname
-	}
-	return "opc.tcp://" + net.JoinHostPort(host, portOf(u)) + u.EscapedPath()
 }
 
 // withPort returns u with the port that was really taken.

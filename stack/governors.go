@@ -193,4 +193,3 @@ func heavy(r *request) bool {
 	}
 	return false
 }
-

@@ -50,7 +50,7 @@ type Server struct {
 	calls    *calls
 
 	governors governors
-	started  time.Time
+	started   time.Time
 
 	provider   *isolation.Provider
 	planner    *retry.Planner
@@ -267,7 +267,7 @@ func (s *Server) Sessions() *session.Store { return s.sessions }
 
 // Endpoints returns what GetEndpoints tells clients that name no known host.
 func (s *Server) Endpoints() []*ua.EndpointDescription {
-	return s.announce.describe(s.announce.fallback(s.announce.configured()))
+	return s.announce.describe(s.announce.addresses(place{}))
 }
 
 func (s *Server) secondsTillShutdown() uint32 {
