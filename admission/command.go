@@ -125,35 +125,47 @@ func (g *CommandGovernor) Reserve(ctx context.Context, c Command) (*Reservation,
 	if !ok || c.Control && c.PayloadBytes > o.MaxControlPayloadBytes || charge > o.lane(lane).bytes {
 		return nil, g.refused.refuse(lane, TooLarge)
 	}
-	r := &Reservation{governor: g, principal: c.Principal, lane: lane, charge: charge}
+	scopes, reason, err := g.admit(ctx, &c, lane, charge)
+	switch {
+	case err != nil:
+		return nil, err
+	case scopes.tenant == nil:
+		return nil, g.refused.refuse(lane, reason)
+	}
+	return &Reservation{governor: g, principal: c.Principal, scopes: scopes, lane: lane, charge: charge}, nil
+}
+
+// admit counts a command, and returns the scopes it is counted in; without them
+// there was no room.
+func (g *CommandGovernor) admit(ctx context.Context, c *Command, lane Lane, charge int64) (scopes, Reason, error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if err := ctx.Err(); err != nil {
-		return nil, err
+		return scopes{}, 0, err
 	}
 	limit, l := g.limits.Load().lane(lane), &g.lanes[lane]
 	if l.used.Count >= limit.count {
-		return nil, g.refused.refuse(lane, CountFull)
+		return scopes{}, CountFull, nil
 	}
 	if charge > limit.bytes-l.used.Bytes {
-		return nil, g.refused.refuse(lane, BytesFull)
+		return scopes{}, BytesFull, nil
 	}
-	if reason, ok := l.room(c.Principal, limit.perTenant, limit.perPrincipal); !ok {
-		return nil, g.refused.refuse(lane, reason)
+	found, reason, ok := l.find(c.Principal, &limit)
+	if !ok {
+		return scopes{}, reason, nil
 	}
 	l.used.add(charge)
-	r.tenantUse, r.principalUse = l.enter(c.Principal, charge)
-	return r, nil
+	return l.enter(c.Principal, found, charge), 0, nil
 }
 
 // Reservation is an admitted command's place.
 type Reservation struct {
-	governor                *CommandGovernor
-	principal               Principal
-	tenantUse, principalUse *Usage
-	charge                  int64
-	lane                    Lane
-	released                bool // guarded by the governor's mu
+	governor  *CommandGovernor
+	principal Principal
+	scopes    scopes
+	charge    int64
+	lane      Lane
+	released  bool // guarded by the governor's mu
 }
 
 // Lane returns the lane that admitted the command.
@@ -173,5 +185,5 @@ func (r *Reservation) Release() {
 	r.released = true
 	l := &g.lanes[r.lane]
 	l.used.remove(r.charge)
-	l.leave(r.principal, r.tenantUse, r.principalUse, r.charge)
+	l.leave(r.principal, r.scopes, r.charge)
 }

@@ -175,17 +175,33 @@ func (g *HTTPGovernor) Ingress(ctx context.Context, declared int64) (*HTTPLease,
 	if !ok || declared > o.MaxBodyBytes || charge > o.MaxReservedBytes {
 		return nil, g.refused.refuse(DataLane, TooLarge)
 	}
-	l := &HTTPLease{governor: g, charge: charge, large: declared > o.MaxControlBodyBytes}
+	large := declared > o.MaxControlBodyBytes
+	reason, ok, err := g.admit(ctx, charge, large)
+	switch {
+	case err != nil:
+		return nil, err
+	case !ok:
+		return nil, g.refused.refuse(DataLane, reason)
+	}
+	return &HTTPLease{governor: g, charge: charge, large: large}, nil
+}
+
+// admit counts a request of nobody yet in the data lane.
+func (g *HTTPGovernor) admit(ctx context.Context, charge int64, large bool) (Reason, bool, error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if err := ctx.Err(); err != nil {
-		return nil, err
+		return 0, false, err
 	}
-	if reason, ok := g.room(DataLane, charge, l.large); !ok {
-		return nil, g.refused.refuse(DataLane, reason)
+	if reason, ok := g.room(DataLane, charge, large); !ok {
+		return reason, false, nil
 	}
-	g.enter(l)
-	return l, nil
+	g.lanes[DataLane].used.add(charge)
+	g.unbound[DataLane].add(charge)
+	if large {
+		g.large.add(charge)
+	}
+	return 0, true, nil
 }
 
 // room reports whether a lane has a place and charge bytes left, for a large
@@ -202,15 +218,15 @@ func (g *HTTPGovernor) room(lane Lane, charge int64, large bool) (Reason, bool) 
 	return 0, true
 }
 
-// enter counts l where it says it is.
-func (g *HTTPGovernor) enter(l *HTTPLease) {
+// enter counts l where it says it is, a bound one in the scopes found.
+func (g *HTTPGovernor) enter(l *HTTPLease, found scopes) {
 	lane := &g.lanes[l.lane]
 	lane.used.add(l.charge)
 	if l.large {
 		g.large.add(l.charge)
 	}
 	if l.bound {
-		l.tenantUse, l.principalUse = lane.enter(l.principal, l.charge)
+		l.scopes = lane.enter(l.principal, found, l.charge)
 	} else {
 		g.unbound[l.lane].add(l.charge)
 	}
@@ -224,7 +240,7 @@ func (g *HTTPGovernor) leave(l *HTTPLease) {
 		g.large.remove(l.charge)
 	}
 	if l.bound {
-		lane.leave(l.principal, l.tenantUse, l.principalUse, l.charge)
+		lane.leave(l.principal, l.scopes, l.charge)
 	} else {
 		g.unbound[l.lane].remove(l.charge)
 	}
@@ -235,12 +251,12 @@ func (g *HTTPGovernor) leave(l *HTTPLease) {
 type HTTPLease struct {
 	governor *HTTPGovernor
 	// The rest is guarded by the governor's mu.
-	principal               Principal
-	tenantUse, principalUse *Usage
-	charge                  int64
-	lane                    Lane
-	large                   bool
-	moved, bound, released  bool
+	principal              Principal
+	scopes                 scopes
+	charge                 int64
+	lane                   Lane
+	large                  bool
+	moved, bound, released bool
 }
 
 // Reclassify charges the request for what it turned out to be, once: body is
@@ -268,25 +284,66 @@ func (l *HTTPLease) Reclassify(k Kind, body int64) bool {
 		g.refused.refuse(to, TooLarge)
 		return false
 	}
-	was := *l
-	g.leave(l)
 	large := body > o.MaxControlBodyBytes
-	reason, ok := g.room(to, charge, large)
-	// In its own lane a request that grows no larger is never refused: lowered
-	// limits are for newcomers.
-	if to == was.lane && charge <= was.charge && (was.large || !large) {
-		ok = true
+	if to == l.lane {
+		reason, ok := g.grows(l, charge, large)
+		if !ok {
+			g.refused.refuse(to, reason)
+			return false
+		}
+		g.recharge(l, charge, large)
+		return true
 	}
-	if ok && l.bound && to != was.lane {
-		reason, ok = g.lanes[to].room(l.principal, o.lanes[to].perTenant, o.lanes[to].perPrincipal)
+	reason, ok := g.room(to, charge, false)
+	var found scopes
+	if ok && l.bound {
+		found, reason, ok = g.lanes[to].find(l.principal, &o.lanes[to])
 	}
-	if ok {
-		l.lane, l.charge, l.large = to, charge, large
-	} else {
+	if !ok {
 		g.refused.refuse(to, reason)
+		return false
 	}
-	g.enter(l)
-	return ok
+	g.leave(l)
+	l.lane, l.charge, l.large = to, charge, false
+	g.enter(l, found)
+	return true
+}
+
+// grows reports whether the data lane has room for what l would hold more. One
+// that grows no larger is never refused: lowered limits are for newcomers.
+func (g *HTTPGovernor) grows(l *HTTPLease, charge int64, large bool) (Reason, bool) {
+	o := g.limits.Load()
+	more, moreLarge := charge-l.charge, charge
+	if l.large {
+		moreLarge -= l.charge
+	}
+	switch {
+	case large && !l.large && g.large.Count >= o.large.Count:
+		return CountFull, false
+	case more > 0 && more > o.MaxReservedBytes-g.lanes[DataLane].used.Bytes,
+		large && moreLarge > 0 && moreLarge > o.large.Bytes-g.large.Bytes:
+		return BytesFull, false
+	}
+	return 0, true
+}
+
+// recharge corrects what l holds where it is.
+func (g *HTTPGovernor) recharge(l *HTTPLease, charge int64, large bool) {
+	if l.large {
+		g.large.remove(l.charge)
+	}
+	if large {
+		g.large.add(charge)
+	}
+	more := charge - l.charge
+	g.lanes[l.lane].used.Bytes += more
+	if l.bound {
+		l.scopes.tenant.Bytes += more
+		l.scopes.principal.Bytes += more
+	} else {
+		g.unbound[l.lane].Bytes += more
+	}
+	l.charge, l.large = charge, large
 }
 
 // Bind moves the request from the node's ingress scope into those of who sent
@@ -302,14 +359,15 @@ func (l *HTTPLease) Bind(p Principal) bool {
 	if l.bound || l.released || p.blank() {
 		return false
 	}
-	limit, lane := &g.limits.Load().lanes[l.lane], &g.lanes[l.lane]
-	if reason, ok := lane.room(p, limit.perTenant, limit.perPrincipal); !ok {
+	lane := &g.lanes[l.lane]
+	found, reason, ok := lane.find(p, &g.limits.Load().lanes[l.lane])
+	if !ok {
 		g.refused.refuse(l.lane, reason)
 		return false
 	}
 	g.unbound[l.lane].remove(l.charge)
 	l.principal, l.bound = p, true
-	l.tenantUse, l.principalUse = lane.enter(p, l.charge)
+	l.scopes = lane.enter(p, found, l.charge)
 	return true
 }
 

@@ -51,45 +51,47 @@ func newLane() lane {
 	return lane{tenants: map[string]*Usage{}, principals: map[Principal]*Usage{}}
 }
 
-// room reports whether a principal and its tenant may have one more.
-func (l *lane) room(p Principal, perTenant, perPrincipal int) (Reason, bool) {
-	if u := l.tenants[p.Tenant]; u != nil && u.Count >= perTenant {
-		return TenantFull, false
+// scopes are the entries of a principal and its tenant; nil where it has none.
+type scopes struct{ tenant, principal *Usage }
+
+// find returns a principal's entries, and whether they have room for one more.
+func (l *lane) find(p Principal, limit *laneLimits) (s scopes, reason Reason, ok bool) {
+	s = scopes{l.tenants[p.Tenant], l.principals[p]}
+	switch {
+	case s.tenant != nil && s.tenant.Count >= limit.perTenant:
+		return s, TenantFull, false
+	case s.principal != nil && s.principal.Count >= limit.perPrincipal:
+		return s, PrincipalFull, false
 	}
-	if u := l.principals[p]; u != nil && u.Count >= perPrincipal {
-		return PrincipalFull, false
-	}
-	return 0, true
+	return s, 0, true
 }
 
-// enter counts one more for a principal and its tenant, and returns their entries.
-func (l *lane) enter(p Principal, bytes int64) (tenant, principal *Usage) {
-	tenant = l.tenants[p.Tenant]
-	if tenant == nil {
-		tenant = l.entry()
-		l.tenants[p.Tenant] = tenant
+// enter counts one more in what find found, and makes the entries it did not find.
+func (l *lane) enter(p Principal, s scopes, bytes int64) scopes {
+	if s.tenant == nil {
+		s.tenant = l.entry()
+		l.tenants[p.Tenant] = s.tenant
 	}
-	principal = l.principals[p]
-	if principal == nil {
-		principal = l.entry()
-		l.principals[p] = principal
+	if s.principal == nil {
+		s.principal = l.entry()
+		l.principals[p] = s.principal
 	}
-	tenant.add(bytes)
-	principal.add(bytes)
-	return tenant, principal
+	s.tenant.add(bytes)
+	s.principal.add(bytes)
+	return s
 }
 
 // leave undoes one enter.
-func (l *lane) leave(p Principal, tenant, principal *Usage, bytes int64) {
-	tenant.remove(bytes)
-	if tenant.Count == 0 {
+func (l *lane) leave(p Principal, s scopes, bytes int64) {
+	s.tenant.remove(bytes)
+	if s.tenant.Count == 0 {
 		delete(l.tenants, p.Tenant)
-		l.free = append(l.free, tenant)
+		l.free = append(l.free, s.tenant)
 	}
-	principal.remove(bytes)
-	if principal.Count == 0 {
+	s.principal.remove(bytes)
+	if s.principal.Count == 0 {
 		delete(l.principals, p)
-		l.free = append(l.free, principal)
+		l.free = append(l.free, s.principal)
 	}
 }
 

@@ -87,10 +87,10 @@ func (g *HTTPGovernor) Status() HTTPStatus {
 
 func statusOf(l *[lanes]lane) (NodeStatus, VerifiedScopes) {
 	return NodeStatus{LaneStatus{Usage: l[DataLane].used}, LaneStatus{Usage: l[ControlLane].used}},
-		VerifiedScopes{l[DataLane].scopes(), l[ControlLane].scopes()}
+		VerifiedScopes{l[DataLane].status(), l[ControlLane].status()}
 }
 
-func (l *lane) scopes() ScopesStatus {
+func (l *lane) status() ScopesStatus {
 	s := ScopesStatus{make([]ScopeUsage, 0, len(l.tenants)), make([]ScopeUsage, 0, len(l.principals))}
 	for t, u := range l.tenants {
 		s.Tenants = append(s.Tenants, ScopeUsage{t, "", *u})
