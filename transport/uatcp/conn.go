@@ -22,12 +22,15 @@ import (
 // the end: it alone reads, and it alone tears down, so that whoever calls Close
 // never waits and a handler on the reading goroutine may do so, too.
 type conn struct {
-	listener  *Listener
+	server    *Server
 	nc        net.Conn
+	framed    Framed          // nc as one; nil for a plain stream
 	raw       syscall.RawConn // nil: the portable path
 	admission *transport.Admission
 	remote    netip.AddrPort
 	local     netip.AddrPort
+	admitted  time.Time
+	begun     []byte // read before the connection came here
 	out       transport.Outbox
 	write     rawWrite
 
@@ -93,7 +96,7 @@ func (c *conn) Close(reason transport.CloseReason, code ua.StatusCode, text stri
 
 // fail closes because of what the peer sent.
 func (c *conn) fail(err error) {
-	c.listener.log.Debug("opc.tcp protocol error", "remote", c.remote, "error", err)
+	c.server.log.Debug("opc.tcp protocol error", "remote", c.remote, "error", err)
 	c.Close(transport.ProtocolError, uastatus.Code(err), "")
 }
 
@@ -108,7 +111,7 @@ func (c *conn) Resume() {
 // ChannelOpened implements transport.Conn. The handshake's deadline and this
 // are decided under the lock of the deadlines.
 func (c *conn) ChannelOpened() bool {
-	if !c.listener.deadlines.Set(&c.stage, time.Time{}) || c.closing.Load() {
+	if !c.server.deadlines.Set(&c.stage, time.Time{}) || c.closing.Load() {
 		return false
 	}
 	c.admission.CompleteHandshake()
@@ -125,7 +128,7 @@ func (c *conn) setStage(at time.Time, reason transport.CloseReason, code ua.Stat
 	c.stageWhy, c.stageCode = reason, code
 	c.mu.Unlock()
 	if !c.closing.Load() {
-		c.listener.deadlines.Set(&c.stage, at)
+		c.server.deadlines.Set(&c.stage, at)
 	}
 }
 
@@ -155,7 +158,7 @@ func (c *conn) armAssembly() {
 	}
 	if at != c.armed {
 		c.armed = at
-		c.listener.deadlines.Set(&c.assembly, at)
+		c.server.deadlines.Set(&c.assembly, at)
 	}
 }
 
@@ -188,13 +191,18 @@ func (c *conn) ExpireWrites(t time.Time) { _ = c.nc.SetWriteDeadline(t) }
 // Write implements transport.Socket.
 func (c *conn) Write(b []byte) (int, error) { return c.nc.Write(b) }
 
-// serve is the connection's goroutine. now is the time of admission.
-func (c *conn) serve(now time.Time) {
-	l := c.listener
-	c.limit = maxHello
+// serve is the connection's goroutine.
+func (c *conn) serve() {
+	l, now := c.server, c.admitted
+	c.setLimit(maxHello)
 	c.handshakes = now.Add(l.limits.HandshakeTimeout)
 	if !c.admission.ExpectsProxyHeader() || c.proxied(now) {
 		c.setStage(now.Add(l.limits.HelloTimeout), transport.HelloTimeout, ua.StatusBadTimeout)
+		if len(c.begun) > 0 {
+			c.widen()
+			c.end = copy(c.in.Whole(), c.begun)
+			c.begun = nil
+		}
 		c.read()
 	}
 	c.in.Release()
@@ -202,23 +210,18 @@ func (c *conn) serve(now time.Time) {
 	c.finish()
 }
 
-// proxyTimeout is the time from admission to a balancer's complete PROXY header.
-const proxyTimeout = 2 * time.Second
-
 // proxied reads the header and lets the Gate look at the address that it
 // carries. It reports false when the connection is to end.
 func (c *conn) proxied(now time.Time) bool {
-	c.setStage(now.Add(proxyTimeout), transport.ProxyHeader, ua.StatusGood)
-	remote, err := transport.ReadProxyHeader(c.nc)
+	c.setStage(now.Add(transport.ProxyTimeout), transport.ProxyHeader, ua.StatusGood)
+	a := transport.Accepted{Conn: c.nc, Admission: c.admission, Remote: c.remote}
+	r, err := a.Carried()
 	if err != nil {
-		c.listener.log.Debug("PROXY header", "remote", c.remote, "error", err)
+		c.server.log.Debug("PROXY header", "remote", c.remote, "error", err)
 		c.Close(transport.ProxyHeader, ua.StatusGood, "")
 		return false
 	}
-	r := c.admission.Carried(remote)
-	if remote.IsValid() {
-		c.remote = remote
-	}
+	c.remote = a.Remote
 	switch {
 	case r.Reason == transport.RefusedNone:
 		return true
@@ -227,7 +230,7 @@ func (c *conn) proxied(now time.Time) bool {
 	default:
 		c.Close(transport.TooBusy, ua.StatusGood, "")
 	}
-	c.listener.log.Debug("connection refused", "remote", c.remote, "reason", r.Reason)
+	c.server.log.Debug("connection refused", "remote", c.remote, "reason", r.Reason)
 	return false
 }
 
@@ -236,7 +239,7 @@ func (c *conn) proxied(now time.Time) bool {
 // swallow an ERR that it has not read yet, so after an ERR the peer's own end is
 // awaited, within a bound. A client that has asked for the end sends no more.
 func (c *conn) finish() {
-	l := c.listener
+	l := c.server
 	<-c.done // Close, which is why the reading ended, has come so far
 	c.mu.Lock()
 	reason, code, text := c.reason, c.code, c.text
@@ -254,7 +257,10 @@ func (c *conn) finish() {
 		last = (&Error{Code: code, Reason: text}).Append(nil)
 	}
 	c.out.Finish(last, linger)
-	if last != nil {
+	switch {
+	case c.framed != nil:
+		c.framed.Finish(reason, code, linger)
+	case last != nil:
 		c.linger(linger)
 	}
 	_ = c.nc.Close()
@@ -373,7 +379,7 @@ func (c *conn) message(frame []byte, now time.Time) {
 			c.fail(err)
 			return
 		}
-		c.listener.log.Debug("opc.tcp peer error", "remote", c.remote, "code", uastatus.Name(e.Code), "reason", e.Reason)
+		c.server.log.Debug("opc.tcp peer error", "remote", c.remote, "code", uastatus.Name(e.Code), "reason", e.Reason)
 		c.Close(transport.PeerClosed, ua.StatusGood, "")
 	case typeHEL:
 		c.hello(frame)
@@ -388,18 +394,27 @@ func (c *conn) hello(frame []byte) {
 		c.fail(err)
 		return
 	}
-	p, ack, err := negotiate(&h, &c.listener.limits)
+	p, ack, err := negotiate(&h, &c.server.limits)
 	if err != nil {
 		c.fail(err)
 		return
 	}
-	c.url, c.params, c.limit = h.EndpointURL, p, p.BufferSize
-	c.sink = c.listener.newSink(c)
+	c.url, c.params = h.EndpointURL, p
+	c.setLimit(p.BufferSize)
+	c.sink = c.server.newSink(c)
 	c.admission.Hello() // from here on the Gate may ask Busy: under its lock the sink is seen
 	c.setStage(c.handshakes, transport.HandshakeTimeout, ua.StatusBadTimeout)
 	c.out.Lock()
 	copy(c.out.Grow(ackSize), ack.Append(nil))
 	c.out.UnlockAndFlush()
+}
+
+// setLimit bounds the next messages.
+func (c *conn) setLimit(n int) {
+	c.limit = n
+	if c.framed != nil {
+		c.framed.Limit(n)
+	}
 }
 
 // widen makes sure that in is a whole read buffer.
@@ -435,7 +450,7 @@ func (c *conn) shrink() {
 // pause is called before the reader waits for the socket.
 func (c *conn) pause() {
 	if c.end > 0 && c.frameBy.IsZero() && c.sink != nil {
-		c.frameBy = time.Now().Add(c.listener.limits.AssemblyTimeout)
+		c.frameBy = time.Now().Add(c.server.limits.AssemblyTimeout)
 	}
 	if !c.armed.IsZero() || !c.frameBy.IsZero() {
 		c.armAssembly()
@@ -446,13 +461,15 @@ func (c *conn) pause() {
 // a buffer.
 func (c *conn) readConn() {
 	for !c.closing.Load() {
-		if _, err := io.ReadFull(c.nc, c.head[:]); err != nil {
-			c.Close(readReason(err), ua.StatusGood, "")
-			return
+		if c.end == 0 {
+			if _, err := io.ReadFull(c.nc, c.head[:]); err != nil {
+				c.readFailed(err)
+				return
+			}
+			c.widen()
+			c.end = copy(c.in.Whole(), c.head[:])
+			c.work()
 		}
-		c.widen()
-		c.end = copy(c.in.Whole(), c.head[:])
-		c.work()
 		for c.end > 0 && !c.closing.Load() {
 			c.pause()
 			c.widen()
@@ -462,7 +479,7 @@ func (c *conn) readConn() {
 				c.work()
 			}
 			if err != nil {
-				c.Close(readReason(err), ua.StatusGood, "")
+				c.readFailed(err)
 				return
 			}
 		}
@@ -470,6 +487,17 @@ func (c *conn) readConn() {
 		c.in = nil
 		c.pause()
 	}
+}
+
+// readFailed closes because of an error of Read: the socket's, or what a Framed
+// has found wrong with a frame.
+func (c *conn) readFailed(err error) {
+	var e *uastatus.Error
+	if errors.As(err, &e) {
+		c.fail(err)
+		return
+	}
+	c.Close(readReason(err), ua.StatusGood, "")
 }
 
 func readReason(err error) transport.CloseReason {

@@ -424,7 +424,7 @@ func TestHostileB22Backlog(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer l.ln.Close()
+	defer l.acceptor.Listener.Close()
 	d := net.Dialer{Timeout: 2 * time.Second}
 	for i := range 500 {
 		c, err := d.DialContext(ctx, "tcp", l.Addr().String())

@@ -15,13 +15,13 @@ func TestKeepAliveInherited(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer l.ln.Close()
+	defer l.acceptor.Listener.Close()
 	c, err := net.Dial("tcp", l.Addr().String())
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer c.Close()
-	s, err := l.ln.Accept()
+	s, err := l.acceptor.Listener.Accept()
 	if err != nil {
 		t.Fatal(err)
 	}

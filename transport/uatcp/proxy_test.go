@@ -99,7 +99,7 @@ func TestProxyHeader(t *testing.T) {
 				readFrame(t, c)
 				want := tc.want
 				if want == "" {
-					want = addrPort(c.LocalAddr()).String()
+					want = c.LocalAddr().String()
 				}
 				if e := <-s.sinks; e.conn.RemoteAddr().String() != want {
 					t.Errorf("%s: %v, want %v", tc.name, e.conn.RemoteAddr(), want)
@@ -138,7 +138,7 @@ func TestHostileProxyHeaders(t *testing.T) {
 			_ = c.Close()
 			s.expectClosed(t, transport.ProxyHeader)
 		}
-		if u := s.gate.Usage(); u.Admitted != 1 {
+		if u := s.Listener.server.gate.Usage(); u.Admitted != 1 {
 			t.Errorf("%+v", u)
 		}
 	})

@@ -111,7 +111,7 @@ func send(fd uintptr, b []byte) (int, syscall.Errno) {
 
 // initSocket prepares the raw path if nc is a TCP socket.
 func (c *conn) initSocket() {
-	if c.listener.portable {
+	if c.server.portable {
 		return
 	}
 	if c.raw = rawConn(c.nc); c.raw != nil {
