@@ -14,6 +14,7 @@ import (
 type Provider struct {
 	mu        sync.Mutex
 	closed    bool
+	shadow    bool // see Shadow
 	plan      *Plan
 	present   int // accounts with leases
 	trustedIn int // trusted ones among them
@@ -26,7 +27,8 @@ type Provider struct {
 	hasFloor  [Classes]bool
 	trusted   map[string]int
 
-	refused [Stages + 1][Reasons]atomic.Uint64
+	refused  [Stages + 1][Reasons]atomic.Uint64
+	shadowed [Stages + 1][Reasons]atomic.Uint64
 }
 
 // level is a lane's bounds and what is in use, which are looked at together.
@@ -195,7 +197,10 @@ func (p *Provider) admitInline(l *Lease, o *Owner, bytes int64) Reason {
 		return Capacity
 	}
 	if !a.present() && !p.room(o) {
-		return OwnerTableFull
+		if !p.shadow {
+			return OwnerTableFull
+		}
+		p.shadowed[s][OwnerTableFull].Add(1)
 	}
 	o.account = a
 	p.enter(a, o)
@@ -227,6 +232,7 @@ func (p *Provider) admit(l *Lease, o *Owner, claims []Claim) (Stage, Reason) {
 		a = p.lookup(o)
 	}
 	var parts [maxClaims]part
+	var passed [maxClaims]Reason // in shadow mode: what would have been the answer
 	n := 0
 	for _, c := range claims {
 		if c.Amount <= 0 {
@@ -236,18 +242,26 @@ func (p *Provider) admit(l *Lease, o *Owner, claims []Claim) (Stage, Reason) {
 		if o.limited && s != o.only {
 			return s, InvalidOwner
 		}
-		if c.Amount > p.limit(o, s)-a.used[s] {
-			return s, OwnerLimit
-		}
 		reserved := min(c.Amount, p.ownFloor(o, a, s))
-		if c.Amount > p.levels[s].capacity-p.levels[s].used || c.Amount-reserved > p.levels[s].shared-p.levels[s].sharedUse {
-			return s, Capacity
+		if r := p.fits(o, a, s, c.Amount, reserved); r != Granted {
+			if !p.passes(s, c.Amount) {
+				return s, r
+			}
+			passed[n] = r
 		}
 		parts[n] = part{uint8(s), c.Amount, reserved}
 		n++
 	}
 	if !a.present() && !p.room(o) {
-		return claims[0].Stage, OwnerTableFull
+		if !p.shadow || claims[0].Stage == ReassemblyBytes {
+			return claims[0].Stage, OwnerTableFull
+		}
+		p.shadowed[claims[0].Stage][OwnerTableFull].Add(1)
+	}
+	for i, r := range passed[:n] {
+		if r != Granted {
+			p.shadowed[parts[i].lane][r].Add(1)
+		}
 	}
 	o.account = a
 	p.enter(a, o)
@@ -256,6 +270,18 @@ func (p *Provider) admit(l *Lease, o *Owner, claims []Claim) (Stage, Reason) {
 		p.take(a, o.class, x)
 	}
 	return 0, Granted
+}
+
+// fits holds an amount, of which reserved comes out of a floor, against the
+// owner's limit and then against the stage.
+func (p *Provider) fits(o *Owner, a *account, s Stage, amount, reserved int64) Reason {
+	if amount > p.limit(o, s)-a.used[s] {
+		return OwnerLimit
+	}
+	if x := &p.levels[s]; amount > x.capacity-x.used || amount-reserved > x.shared-x.sharedUse {
+		return Capacity
+	}
+	return Granted
 }
 
 // limit is the most that an owner may hold of a stage.

@@ -149,12 +149,12 @@ func (l *Lease) move(to uint8) Reason {
 	} else {
 		s := Stage(to)
 		o := Owner{class: l.class, trusted: l.account.trusted}
-		if l.account.used[s] >= p.limit(&o, s) {
-			return OwnerLimit
-		}
 		x.reserved = min(1, p.ownFloor(&o, l.account, s))
-		if p.levels[s].used >= p.levels[s].capacity || 1-x.reserved > p.levels[s].shared-p.levels[s].sharedUse {
-			return Capacity
+		if r := p.fits(&o, l.account, s, 1, x.reserved); r != Granted {
+			if !p.passes(s, 1) {
+				return r
+			}
+			p.shadowed[s][r].Add(1)
 		}
 	}
 	p.giveBack(l.account, l.class, l.parts[at])
