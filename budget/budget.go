@@ -30,11 +30,12 @@ var ErrOverRelease = errors.New("budget: release of more bytes than reserved")
 // payload. The final chunk of a message is never charged, so single-chunk
 // requests work while the budget is full.
 type ChunkReassemblyBudget struct {
-	max         int64
-	sessionless int64
-	reserved    atomic.Int64
-	refused     atomic.Uint64
+	bounds   atomic.Pointer[bounds]
+	reserved atomic.Int64
+	refused  atomic.Uint64
 }
+
+type bounds struct{ max, sessionless int64 }
 
 // New returns a budget of maxBytes whose sessionless threshold is half of it.
 func New(maxBytes int64) (*ChunkReassemblyBudget, error) {
@@ -45,13 +46,25 @@ func New(maxBytes int64) (*ChunkReassemblyBudget, error) {
 // activated session can only reserve while the total occupancy stays at or
 // below sessionless, 0 ≤ sessionless ≤ maxBytes: a threshold, not a partition.
 func NewWithThreshold(maxBytes, sessionless int64) (*ChunkReassemblyBudget, error) {
+	b := new(ChunkReassemblyBudget)
+	if err := b.Resize(maxBytes, sessionless); err != nil {
+		return nil, err
+	}
+	return b, nil
+}
+
+// Resize puts another maximum and threshold in force, within the bounds of
+// NewWithThreshold. What is reserved stays so; above the new maximum nothing is
+// reserved until enough was released. On an error nothing changes.
+func (b *ChunkReassemblyBudget) Resize(maxBytes, sessionless int64) error {
 	if maxBytes <= 0 {
-		return nil, fmt.Errorf("budget: maximum %d bytes, need more than 0", maxBytes)
+		return fmt.Errorf("budget: maximum %d bytes, need more than 0", maxBytes)
 	}
 	if sessionless < 0 || sessionless > maxBytes {
-		return nil, fmt.Errorf("budget: sessionless threshold %d bytes, need 0 to %d", sessionless, maxBytes)
+		return fmt.Errorf("budget: sessionless threshold %d bytes, need 0 to %d", sessionless, maxBytes)
 	}
-	return &ChunkReassemblyBudget{max: maxBytes, sessionless: sessionless}, nil
+	b.bounds.Store(&bounds{maxBytes, sessionless})
+	return nil
 }
 
 // DefaultMaxBytes is the default budget for a maximum message size in bytes:
@@ -74,9 +87,10 @@ func (b *ChunkReassemblyBudget) Reserve(bytes int64, hasSession bool) error {
 	if bytes < 0 {
 		return fmt.Errorf("budget: reserve of %d bytes", bytes)
 	}
-	limit := b.sessionless
+	in := b.bounds.Load()
+	limit := in.sessionless
 	if hasSession {
-		limit = b.max
+		limit = in.max
 	}
 	for {
 		r := b.reserved.Load()
@@ -110,11 +124,11 @@ func (b *ChunkReassemblyBudget) Release(bytes int64) error {
 func (b *ChunkReassemblyBudget) Reserved() int64 { return b.reserved.Load() }
 
 // Max is the maximum in bytes.
-func (b *ChunkReassemblyBudget) Max() int64 { return b.max }
+func (b *ChunkReassemblyBudget) Max() int64 { return b.bounds.Load().max }
 
 // SessionlessThreshold is the occupancy in bytes above which channels without
 // an activated session are refused.
-func (b *ChunkReassemblyBudget) SessionlessThreshold() int64 { return b.sessionless }
+func (b *ChunkReassemblyBudget) SessionlessThreshold() int64 { return b.bounds.Load().sessionless }
 
 // Refused is the number of reservations refused since the start.
 func (b *ChunkReassemblyBudget) Refused() uint64 { return b.refused.Load() }

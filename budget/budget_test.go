@@ -129,3 +129,41 @@ func BenchmarkReserveRelease(bm *testing.B) {
 		_ = b.Release(8192)
 	}
 }
+
+// overload.md §16: the bounds may change while bytes are reserved; above a
+// lowered maximum nothing is reserved until enough was released.
+func TestResize(t *testing.T) {
+	b, err := New(100)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := b.Reserve(80, true); err != nil {
+		t.Fatal(err)
+	}
+	for _, bad := range [][2]int64{{0, 0}, {-1, 0}, {10, 11}, {10, -1}} {
+		if b.Resize(bad[0], bad[1]) == nil {
+			t.Errorf("took %v", bad)
+		}
+	}
+	if b.Max() != 100 || b.SessionlessThreshold() != 50 {
+		t.Errorf("%d and %d after refused changes", b.Max(), b.SessionlessThreshold())
+	}
+	if err := b.Resize(60, 20); err != nil {
+		t.Fatal(err)
+	}
+	if b.Max() != 60 || b.SessionlessThreshold() != 20 || b.Reserved() != 80 {
+		t.Errorf("max %d, threshold %d, reserved %d", b.Max(), b.SessionlessThreshold(), b.Reserved())
+	}
+	if b.Reserve(1, true) == nil {
+		t.Error("reserved above the lowered maximum")
+	}
+	if err := b.Release(25); err != nil { // 55 are left
+		t.Fatal(err)
+	}
+	if b.Reserve(6, true) == nil || b.Reserve(5, true) != nil || b.Reserve(1, false) == nil {
+		t.Error("the new bounds are not those in force")
+	}
+	if err := b.Resize(1000, 500); err != nil || b.Reserve(440, false) != nil {
+		t.Error("a raised threshold is not in force:", err)
+	}
+}

@@ -48,12 +48,12 @@ type Options struct {
 // Planner hands out slots. Its methods may be called concurrently; now must
 // not go back by more than a second.
 type Planner struct {
-	min, max  time.Duration
 	maxOwners int
 	start     float64
 	random    func() float64
 
 	mu        sync.Mutex
+	min, max  time.Duration
 	capacity  float64              // establishments per second
 	owners    map[string]time.Time // each owner's last slot
 	overflow  time.Time
@@ -87,9 +87,43 @@ func New(o Options) *Planner {
 	}
 	start := float64(o.Workers) / (operationsPerSession * o.PrivateOperation.Seconds())
 	p := &Planner{min: o.Min, max: max(o.Max, o.Min), maxOwners: o.MaxOwners, start: start, random: o.Rand, capacity: start, owners: map[string]time.Time{}}
-	width := max(p.max/(ringSize-2), time.Millisecond)
-	p.open.width, p.slots.width = width, width
+	p.open.width, p.slots.width = bucketWidth(p.max), bucketWidth(p.max)
 	return p
+}
+
+// bucketWidth makes the longest hint fit into a ring.
+func bucketWidth(longest time.Duration) time.Duration {
+	return max(longest/(ringSize-2), time.Millisecond)
+}
+
+// Clamp puts other bounds of hints in force; 0 stands for the defaults. Slots
+// that were handed out keep their time.
+func (p *Planner) Clamp(least, most time.Duration, now time.Time) {
+	if least <= 0 {
+		least = DefaultMin
+	}
+	if most <= 0 {
+		most = DefaultMax
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.min, p.max = least, max(least, most)
+	// Slots stay in the ring as long as the longest hint that was ever given.
+	width := max(bucketWidth(p.max), p.slots.width)
+	if width == p.slots.width {
+		return
+	}
+	p.slots.widen(width, now)
+	p.open = ring{width: width}
+	p.open.advance(now)
+	for _, last := range p.owners {
+		if last.After(now) {
+			p.open.add(last, +1)
+		}
+	}
+	if p.overflow.After(now) {
+		p.open.add(p.overflow, +1)
+	}
 }
 
 // Slot takes a slot for an owner that is refused a connection, a channel or a
@@ -141,6 +175,8 @@ func (p *Planner) Slot(owner string, now time.Time) time.Duration {
 // Work returns the hint for a caller refused because of queued work: how long
 // the work takes at the rate at which it drains. It takes no slot.
 func (p *Planner) Work(queued int, drainPerSecond float64) time.Duration {
+	p.mu.Lock()
+	defer p.mu.Unlock()
 	if drainPerSecond <= 0 {
 		return p.clamp(p.min)
 	}
@@ -149,7 +185,8 @@ func (p *Planner) Work(queued int, drainPerSecond float64) time.Duration {
 }
 
 // clamp adds jitter and keeps the hint within its bounds. At the upper one
-// there is no place to tell apart any more, so those callers are spread.
+// there is no place to tell apart any more, so those callers are spread. mu is
+// held.
 func (p *Planner) clamp(d time.Duration) time.Duration {
 	if d >= p.max {
 		return p.max/2 + time.Duration(p.random()*float64(p.max-p.max/2))
@@ -224,4 +261,8 @@ func (p *Planner) Backlog(now time.Time) time.Duration {
 }
 
 // Max returns the upper clamp.
-func (p *Planner) Max() time.Duration { return p.max }
+func (p *Planner) Max() time.Duration {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.max
+}

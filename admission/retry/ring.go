@@ -43,3 +43,17 @@ func (r *ring) add(t time.Time, n int) {
 	r.counts[b%ringSize] += n
 	r.total += n
 }
+
+// widen counts the same moments in wider buckets, those of now and later.
+func (r *ring) widen(width time.Duration, now time.Time) {
+	r.advance(now)
+	wide := ring{width: width}
+	wide.advance(now)
+	for b := r.first; b < r.first+ringSize; b++ {
+		if n := r.counts[b%ringSize]; n != 0 {
+			at := max(b*int64(r.width), now.UnixNano())
+			wide.add(time.Unix(0, at), n)
+		}
+	}
+	*r = wide
+}
