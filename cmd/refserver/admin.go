@@ -127,6 +127,9 @@ func (a *admin) routes(srv *stack.Server, metrics http.Handler) http.Handler {
 	mux.HandleFunc("GET /admin/isolation", func(w http.ResponseWriter, _ *http.Request) {
 		answerJSON(w, viewIsolation(srv.Isolation()), a.log)
 	})
+	mux.HandleFunc("GET /admin/admission", func(w http.ResponseWriter, _ *http.Request) {
+		answerJSON(w, srv.AdmissionStatus(), a.log)
+	})
 	if a.limits != nil {
 		mux.HandleFunc("POST /admin/limits", a.limits.post)
 	}
@@ -136,7 +139,7 @@ func (a *admin) routes(srv *stack.Server, metrics http.Handler) http.Handler {
 	mux.HandleFunc("GET /debug/pprof/symbol", pprof.Symbol)
 	mux.HandleFunc("GET /debug/pprof/trace", pprof.Trace)
 	mux.HandleFunc("GET /{$}", func(w http.ResponseWriter, _ *http.Request) {
-		answer(w, http.StatusOK, "/healthz /readyz /metrics /admin/stats /admin/isolation /admin/limits /debug/pprof/")
+		answer(w, http.StatusOK, "/healthz /readyz /metrics /admin/stats /admin/isolation /admin/admission /admin/limits /debug/pprof/")
 	})
 	return mux
 }

@@ -241,6 +241,8 @@ func TestServe(t *testing.T) {
 		{"/admin/stats", true, 200, `"Sessions"`},
 		{"/admin/isolation", false, 401, "admin.token"},
 		{"/admin/isolation", true, 200, `{"stage":"Connection","bytes":false,"used":1,"capacity":1810,`},
+		{"/admin/admission", false, 401, "admin.token"},
+		{"/admin/admission", true, 200, `"maxRequests":256`},
 		{"/admin/limits", true, 405, ""},
 		{"/debug/pprof/goroutine?debug=1", true, 200, "goroutine profile"},
 		{"/", true, 200, "/metrics"},

@@ -44,6 +44,9 @@ type config struct {
 	Retry           retryConfig      `yaml:"retry"`
 	Budget          budgetConfig     `yaml:"budget"`
 	Isolation       isolationConfig  `yaml:"isolation"`
+	HTTP            httpConfig       `yaml:"http"`
+	TLS             tlsConfig        `yaml:"tls"`
+	Governors       governorsConfig  `yaml:"governors"`
 }
 
 type securityConfig struct {
@@ -181,6 +184,8 @@ func defaultConfig() *config {
 		},
 		RateLimits: rateLimitsConfig{ConnectionsPerSecond: 500, ConnectionBurst: 1000, PoliteRefusalsPerSecond: 2000, MaxCryptoWait: 2 * time.Second, ListenBacklog: 512},
 		Retry:      retryConfig{Min: 50 * time.Millisecond, Max: 30 * time.Second},
+		HTTP:       httpConfig{None: true, MaxSessionless: 32, AllowedOrigins: []string{}, RequestBurst: 100},
+		Governors:  defaultGovernors(),
 		Isolation: isolationConfig{
 			Mode: "Balanced", MaxOwnerKeyLength: 256, DefaultWeight: 1, RequestCost: "message",
 			BootstrapReservedBytes: auto, ReconnectReservedBytes: auto,
@@ -303,7 +308,7 @@ func (c *config) anchor(dir string) error {
 	if err != nil {
 		return err
 	}
-	paths := []*string{&c.PKI, &c.Users, &c.Admin.TLSCertificate, &c.Admin.TLSKey, &c.Admin.Token}
+	paths := []*string{&c.PKI, &c.Users, &c.Admin.TLSCertificate, &c.Admin.TLSKey, &c.Admin.Token, &c.TLS.Certificate, &c.TLS.Key, &c.TLS.ClientCAs}
 	for i := range c.NodeSets {
 		paths = append(paths, &c.NodeSets[i])
 	}

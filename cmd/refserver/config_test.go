@@ -9,6 +9,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/spf13/pflag"
 )
 
 func TestConfigTextHoldsTheDefaults(t *testing.T) {
@@ -109,7 +111,9 @@ func TestSettingsOverrideEachOther(t *testing.T) {
 		t.Fatal(err)
 	}
 	flags := &serveFlags{variables: 3, noDemo: true, memory: 2 << 30, trustAll: true}
-	flags.apply(c, cmd.Flags())
+	if err := flags.apply(c, cmd.Flags()); err != nil {
+		t.Fatal(err)
+	}
 	for _, tt := range []struct {
 		what      string
 		got, want any
@@ -129,6 +133,34 @@ func TestSettingsOverrideEachOther(t *testing.T) {
 	}
 	if _, _, err := loadConfig(filepath.Join(dir, "none.yaml")); err == nil {
 		t.Error("a file that was named and is not there was no error")
+	}
+}
+
+func TestOnePortForAll(t *testing.T) {
+	for _, tt := range []struct {
+		args []string
+		want []string
+		err  string
+	}{
+		{[]string{"--listen-shared", "127.0.0.1:4840"}, []string{"opc.tcp://127.0.0.1:4840", "opc.wss://127.0.0.1:4840", "opc.https://127.0.0.1:4840"}, ""},
+		{[]string{"--listen-shared", ":4840"}, []string{"opc.tcp://:4840", "opc.wss://:4840", "opc.https://:4840"}, ""},
+		{[]string{"--listen-shared", "4840"}, nil, "--listen-shared"},
+		{[]string{"--listen-shared", ":4840", "--listen", "opc.tcp://:1"}, nil, "exclude each other"},
+	} {
+		flags, set := &serveFlags{}, pflag.NewFlagSet("serve", pflag.ContinueOnError)
+		flags.add(set)
+		if err := set.Parse(tt.args); err != nil {
+			t.Fatal(err)
+		}
+		c := defaultConfig()
+		err := flags.apply(c, set)
+		if tt.err != "" {
+			if err == nil || !strings.Contains(err.Error(), tt.err) {
+				t.Errorf("%q: error %v, want %q in it", tt.args, err, tt.err)
+			}
+		} else if err != nil || !slices.Equal(c.Listen, tt.want) {
+			t.Errorf("%q: %q, %v", tt.args, c.Listen, err)
+		}
 	}
 }
 

@@ -36,6 +36,9 @@ func (c *config) options(log *slog.Logger) (stack.Options, error) {
 		},
 		Limits:     c.Limits.stack(),
 		RateLimits: c.RateLimits.stack(),
+		HTTP:       c.HTTP.stack(),
+		TLS:        c.TLS.stack(),
+		Governors:  c.Governors.stack(),
 		Retry:      stack.Retry{Min: c.Retry.Min, Max: c.Retry.Max},
 		Budget:     stack.Budget{MaxBytes: int64(c.Budget.MaxBytes), SessionlessBytes: int64(c.Budget.SessionlessBytes)},
 	}

@@ -263,7 +263,7 @@ func listensAt(raw string, at netip.AddrPort) bool {
 	if err != nil {
 		return false
 	}
-	if p := cmp.Or(u.Port(), "4840"); at.Port() != 0 && p != "0" && p != strconv.Itoa(int(at.Port())) {
+	if p := portOf(u); at.Port() != 0 && p != "0" && p != strconv.Itoa(int(at.Port())) {
 		return false
 	}
 	a, err := netip.ParseAddr(u.Hostname())

@@ -68,10 +68,14 @@ func TestTrustedIngressRules(t *testing.T) {
 
 func TestSettingName(t *testing.T) {
 	for field, want := range map[string]string{
-		"Limits.MaxChannels": "limits.maxChannels",
-		"Endpoints":          "listen",
-		"Classifier":         "isolation.trustedIngress",
-		"Isolation.Stages[RequestQueue].Capacity":                     "isolation.stages.RequestQueue.capacity",
+		"Limits.MaxChannels":                      "limits.maxChannels",
+		"Endpoints":                               "listen",
+		"Classifier":                              "isolation.trustedIngress",
+		"HTTP.MaxSessionless":                     "http.maxSessionless",
+		"HTTP.AllowPolicyNone":                    "http.none",
+		"TLS.KeyFile":                             "tls.key",
+		"Governors.HTTP.MaxRequests":              "governors.http.maxRequests",
+		"Isolation.Stages[RequestQueue].Capacity": "isolation.stages.RequestQueue.capacity",
 		"Isolation.TrustedOwners[0].Reservations[Handshake].Reserved": "isolation.trustedOwners[0].reservations.Handshake.reserved",
 	} {
 		if got := settingName(field); got != want {

@@ -2,6 +2,7 @@ package main
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -124,8 +125,7 @@ func (a *app) plan(cmd *cobra.Command, flags *serveFlags) (*isolation.Plan, erro
 	if err != nil {
 		return nil, err
 	}
-	flags.apply(c, cmd.Flags())
-	if err := c.locate(); err != nil {
+	if err := errors.Join(flags.apply(c, cmd.Flags()), c.locate()); err != nil {
 		return nil, err
 	}
 	// The number of run slots depends on GOMAXPROCS, which serve raises.

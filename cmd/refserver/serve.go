@@ -18,6 +18,7 @@ import (
 // serveFlags are the settings that are worth a flag.
 type serveFlags struct {
 	listen, advertise, nodesets []string
+	listenShared                string
 	admin, format, level        string
 	trustAll, noDemo            bool
 	variables                   int
@@ -25,7 +26,8 @@ type serveFlags struct {
 }
 
 func (s *serveFlags) add(f *pflag.FlagSet) {
-	f.StringSliceVar(&s.listen, "listen", nil, "opc.tcp `URL` to listen on, repeatable (default opc.tcp://:4840)")
+	f.StringSliceVar(&s.listen, "listen", nil, "opc.tcp, opc.wss or opc.https `URL` to listen on, repeatable (default opc.tcp://:4840, opc.wss://:4843, opc.https://:4843)")
+	f.StringVar(&s.listenShared, "listen-shared", "", "`address` of one port for opc.tcp, opc.wss and opc.https, like :4840; instead of --listen")
 	f.StringSliceVar(&s.advertise, "advertise", nil, "further `host[:port]` by which clients reach this server, repeatable")
 	f.StringSliceVar(&s.nodesets, "nodeset", nil, "NodeSet2 XML `file` to load, repeatable, in any order")
 	f.IntVar(&s.variables, "demo-variables", 0, "number of mass variables below Objects/Demo/Mass")
@@ -39,11 +41,17 @@ func (s *serveFlags) add(f *pflag.FlagSet) {
 }
 
 // apply lets flags that were given override settings.
-func (s *serveFlags) apply(c *config, f *pflag.FlagSet) {
+func (s *serveFlags) apply(c *config, f *pflag.FlagSet) (err error) {
 	f.Visit(func(flag *pflag.Flag) {
 		switch flag.Name {
 		case "listen":
 			c.Listen = s.listen
+		case "listen-shared":
+			if f.Changed("listen") {
+				err = errors.New("--listen and --listen-shared exclude each other")
+				return
+			}
+			c.Listen, err = sharedListen(s.listenShared)
 		case "advertise":
 			c.Advertise = s.advertise
 		case "nodeset":
@@ -64,6 +72,7 @@ func (s *serveFlags) apply(c *config, f *pflag.FlagSet) {
 			c.Runtime.MemoryLimit = s.memory
 		}
 	})
+	return err
 }
 
 func (a *app) newServe() *cobra.Command {
@@ -89,8 +98,7 @@ func (a *app) serve(cmd *cobra.Command, flags *serveFlags) error {
 	if err != nil {
 		return err
 	}
-	flags.apply(c, cmd.Flags())
-	if err := c.locate(); err != nil {
+	if err := errors.Join(flags.apply(c, cmd.Flags()), c.locate()); err != nil {
 		return err
 	}
 	log, err := telemetry.NewLogger(a.stderr, c.Log.Format, c.Log.Level)
@@ -126,8 +134,7 @@ func (a *app) serve(cmd *cobra.Command, flags *serveFlags) error {
 		if err != nil {
 			return nil, err
 		}
-		flags.apply(next, cmd.Flags())
-		return next, next.locate()
+		return next, errors.Join(flags.apply(next, cmd.Flags()), next.locate())
 	}}
 	run := &running{config: c, server: srv, plan: plan, limits: live, log: log}
 	if err := run.open(ctx); err != nil {

@@ -20,6 +20,11 @@ var settings = map[string]string{
 	"Security.PKI":           "pki",
 	"Security.AllowNone":     "security.none",
 	"Limits.WriteQueueBytes": "limits.writeQueue",
+	"HTTP.AllowPolicyNone":   "http.none",
+	"HTTP.AllowSessionless":  "http.sessionless",
+	"TLS":                    "tls",
+	"TLS.CertificateFile":    "tls.certificate",
+	"TLS.KeyFile":            "tls.key",
 }
 
 // named is a map's key in brackets, as in Stages[Connection]; a number is an index.
@@ -41,6 +46,10 @@ func settingName(field string) string {
 	}
 	parts := strings.Split(field, ".")
 	for i, p := range parts {
+		if p == strings.ToUpper(p) { // HTTP, TLS
+			parts[i] = strings.ToLower(p)
+			continue
+		}
 		first := []rune(p)
 		first[0] = unicode.ToLower(first[0])
 		parts[i] = named.ReplaceAllString(string(first), ".$1")
