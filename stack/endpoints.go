@@ -158,9 +158,12 @@ func securityLevel(o offer) uint8 {
 	return uint8(min(max(level, 1), 255))
 }
 
-// A place is where a client has reached the server, as far as that was one of
-// ours; the zero value when not.
-type place struct{ scheme, host, port string }
+// A place is where a client has reached the server: by which transport, and under
+// which URL if that was one of ours.
+type place struct {
+	via                string // the scheme of the transport
+	scheme, host, port string // empty when the URL was not ours
+}
 
 // An address is a URL under which clients are told to find the server.
 type address struct{ scheme, url string }
@@ -171,22 +174,23 @@ func (a *announcer) reached(ch session.Channel, rawURL string) place {
 	if rawURL == "" {
 		rawURL = ch.EndpointURL() // of the Hello, or of the HTTP request
 	}
+	unknown := place{via: schemeFor(profileOf(ch))}
 	if len(rawURL) == 0 || len(rawURL) > transport.MaxEndpointURLLength {
-		return place{}
+		return unknown
 	}
 	u, err := url.Parse(rawURL)
 	if err != nil {
-		return place{}
+		return unknown
 	}
 	scheme := schemeOf(u)
 	host, port := u.Hostname(), u.Port()
 	if scheme == "" || host == "" || !a.ours(ch, host, port) {
-		return place{}
+		return unknown
 	}
 	if port == "" {
 		port = defaultPort(scheme)
 	}
-	return place{scheme, host, port}
+	return place{unknown.via, scheme, host, port}
 }
 
 // addresses are the configured URLs as a client should see them that has reached
@@ -229,12 +233,13 @@ func (a *announcer) addresses(used place) []address {
 		}
 		add(u, schemeOf(u), host, portOf(u))
 	}
-	if len(all) == 0 { // served on listeners of the host only
+	if used.via != "" && !slices.ContainsFunc(all, func(at address) bool { return at.scheme == used.via }) {
+		// a listener of the host's own, which has no URL
 		host, port := used.host, used.port
-		if used.scheme != schemeTCP {
-			host, port = a.hostname, defaultPort(schemeTCP)
+		if used.scheme != used.via {
+			host, port = a.hostname, defaultPort(used.via)
 		}
-		add(nil, schemeTCP, host, port)
+		add(nil, used.via, host, port)
 	}
 	return all
 }

@@ -1,6 +1,7 @@
 package stack
 
 import (
+	"net"
 	"net/url"
 	"strings"
 
@@ -50,6 +51,9 @@ func portOf(u *url.URL) string {
 	return defaultPort(schemeOf(u))
 }
 
+// listenOn is the host and port to listen on.
+func listenOn(u *url.URL) string { return net.JoinHostPort(u.Hostname(), portOf(u)) }
+
 // profilesOf lists the transport profiles that are served under a scheme.
 func profilesOf(scheme string) []string {
 	switch scheme {
@@ -59,6 +63,17 @@ func profilesOf(scheme string) []string {
 		return []string{profileHTTPS, profileHTTPSJSON}
 	}
 	return []string{profileTCP}
+}
+
+// schemeFor is the scheme under which a transport profile is served.
+func schemeFor(profile string) string {
+	switch profile {
+	case profileWSS, profileWSSJSON:
+		return schemeWSS
+	case profileHTTPS, profileHTTPSJSON:
+		return schemeHTTPS
+	}
+	return schemeTCP
 }
 
 // profileOf is the transport profile that a channel uses. A SecureChannel is
