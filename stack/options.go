@@ -33,15 +33,20 @@ type Options struct {
 	// Build fills Server/ServerStatus/BuildInfo; ProductURI is taken from above.
 	Build Build
 
-	// Endpoints are the opc.tcp URLs to listen on, "opc.tcp://host:port/path". An
-	// empty host listens on all addresses, port 0 takes a free one. Empty: one,
-	// opc.tcp://:4840. Listeners given to Server.Serve need no URL here, but the
-	// first URL is what unknown clients are told.
+	// Endpoints are the URLs to listen on: "opc.tcp://host:port/path", and the
+	// same with opc.wss (WebSockets) and opc.https. An empty host listens on all
+	// addresses, port 0 takes a free one; without a port it is 4840, or 4843 for
+	// opc.wss and opc.https. URLs of one host and port share a listener, which
+	// tells its clients apart by what they send. Empty: one, opc.tcp://:4840.
+	// Listeners given to Server.Serve need no URL here, but the first URL is what
+	// unknown clients are told.
 	Endpoints []string
 	// Advertise are host names and addresses, with or without port, by which
 	// clients may reach the server besides those in the certificate and the
 	// local addresses; a client that used one of them is told it again. Empty: none.
 	Advertise []string
+	// TLS is the certificate of opc.wss and opc.https.
+	TLS TLSOptions
 	// HTTP is for what comes over HTTPS and WebSockets.
 	HTTP HTTPOptions
 

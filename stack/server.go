@@ -50,6 +50,7 @@ type Server struct {
 	calls    *calls
 
 	governors governors
+	tls       *tlsMaterial // nil until something is served over TLS
 	started   time.Time
 
 	provider   *isolation.Provider

@@ -37,7 +37,11 @@ type HTTPOptions struct {
 	RequestBurst      int
 }
 
-const defaultMaxSessionless = 32
+// Defaults.
+const (
+	defaultMaxSessionless = 32
+	defaultRequestBurst   = 100
+)
 
 // checkWeb checks the options of HTTPS and of the governors.
 func (o *Options) checkWeb() error {
@@ -51,6 +55,12 @@ func (o *Options) checkWeb() error {
 		return bad("HTTP.RequestBurst", "is negative")
 	case h.AllowSessionless && !o.Security.AllowAnonymous:
 		return bad("HTTP.AllowSessionless", "needs Security.AllowAnonymous")
+	}
+	switch t := &o.TLS; {
+	case (t.CertificateFile == "") != (t.KeyFile == ""):
+		return bad("TLS", "has only one of CertificateFile and KeyFile")
+	case t.RequireClientCertificate && t.ClientCAs == "":
+		return bad("TLS.RequireClientCertificate", "needs ClientCAs")
 	}
 	_, err := newGovernors(&o.Governors)
 	return err

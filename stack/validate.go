@@ -7,7 +7,6 @@ import (
 	"runtime"
 	"slices"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/breakwater-ua/breakwater/admission/retry"
@@ -241,13 +240,15 @@ func (o *Options) urls() ([]*url.URL, error) {
 		switch {
 		case err != nil:
 			return nil, bad("Endpoints", "%v", err)
-		case !strings.EqualFold(u.Scheme, "opc.tcp"):
-			return nil, bad("Endpoints", "%q does not begin with opc.tcp://", raw)
+		case schemeOf(u) == "":
+			return nil, bad("Endpoints", "%q begins with none of opc.tcp://, opc.wss://, opc.https://", raw)
 		case !validPort(u.Port()):
 			return nil, bad("Endpoints", "%q has no valid port", raw)
 		case u.User != nil || u.RawQuery != "" || u.Fragment != "":
 			return nil, bad("Endpoints", "%q has more than a host, a port and a path", raw)
-		case slices.ContainsFunc(urls, func(v *url.URL) bool { return v.Host == u.Host && u.Port() != "0" }):
+		case slices.ContainsFunc(urls, func(v *url.URL) bool {
+			return schemeOf(v) == schemeOf(u) && listenOn(v) == listenOn(u) && u.Port() != "0"
+		}):
 			return nil, bad("Endpoints", "%q listens where another endpoint does", raw)
 		}
 		urls = append(urls, u)
