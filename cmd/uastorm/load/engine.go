@@ -53,6 +53,7 @@ type Engine struct {
 
 	mu      sync.Mutex
 	members []*member // all there ever were
+	floods  []*flood  // of the phase
 	clients []*member // of Connect, that are there
 	stops   []context.CancelFunc
 	groups  []*sync.WaitGroup
@@ -107,13 +108,15 @@ func (e *Engine) Run(ctx context.Context, p *Plan) error {
 	swept, stopSweeping := context.WithCancel(context.WithoutCancel(ctx))
 	sweeper.Go(func() { e.sweep(swept) })
 
-	endSteady, err := e.startSteady(ctx, &p.Steady)
+	pacing, halt := context.WithCancel(ctx)
+	endSteady, err := e.startSteady(ctx, pacing, &p.Steady)
 	for i := range p.Phases {
 		if err != nil {
 			break
 		}
 		err = e.phase(ctx, &p.Phases[i])
 	}
+	halt() // what is due from here on is nobody's business
 	e.rec.Phase("end")
 	endSteady()
 	e.release()
@@ -138,15 +141,13 @@ func (e *Engine) begin(ctx context.Context, group *sync.WaitGroup, m *member, du
 	})
 }
 
-// startSteady connects the sessions of the steady load and sets it going. end
-// stops it, waits for its last answers and ends its sessions.
-func (e *Engine) startSteady(ctx context.Context, s *Steady) (end func(), err error) {
+// startSteady connects the sessions of the steady load and sets it going until
+// pacing ends. end, after that, waits for its last answers and ends its sessions.
+func (e *Engine) startSteady(ctx, pacing context.Context, s *Steady) (end func(), err error) {
 	var members, pacers sync.WaitGroup
 	// Not of ctx: sessions end after their load has.
 	alive, stop := context.WithCancel(context.WithoutCancel(ctx))
-	pacing, halt := context.WithCancel(ctx)
 	end = func() {
-		halt()
 		pacers.Wait()
 		stop()
 		members.Wait()
@@ -276,11 +277,13 @@ func (e *Engine) phase(ctx context.Context, f *Phase) error {
 	if f.Connect != nil {
 		e.connect(ctx, f.Connect, begun)
 	}
-	var floods []*flood
 	flooding, ebb := context.WithCancel(ctx)
 	defer ebb()
 	if f.Flood != nil {
-		floods = e.flood(flooding, f.Flood)
+		floods := e.flood(flooding, f.Flood)
+		e.mu.Lock()
+		e.floods = floods
+		e.mu.Unlock()
 	}
 	end := begun.Add(f.Duration)
 	if len(e.clients) > 0 {
@@ -294,9 +297,10 @@ func (e *Engine) phase(ctx context.Context, f *Phase) error {
 	}
 	facts.Clients, facts.Holding = len(e.clients), holding(e.clients)
 	ebb()
-	for _, w := range floods {
+	for _, w := range e.floods {
 		facts.Floods = append(facts.Floods, w.end())
 	}
+	e.floods = nil
 	for _, m := range e.clients {
 		n := int(m.attempts.Load() - tried[m])
 		facts.Attempts += n

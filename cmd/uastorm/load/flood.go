@@ -70,7 +70,9 @@ func (e *Engine) flood(ctx context.Context, f *Flood) (floods []*flood) {
 		once func(w *flood, ctx context.Context, i int) error
 	}{
 		{"chunks", f.Chunks, func(w *flood, ctx context.Context, i int) error { return w.chunks(ctx, &none, i, floodChunk, 0) }},
-		{"slow chunks", f.SlowChunks, func(w *flood, ctx context.Context, i int) error { return w.chunks(ctx, &none, i, slowChunk, slowInterval) }},
+		{"slow chunks", f.SlowChunks, func(w *flood, ctx context.Context, i int) error {
+			return w.chunks(ctx, &none, i, slowChunk, slowInterval)
+		}},
 		{"silent", f.Silent, func(w *flood, ctx context.Context, i int) error { return w.silent(ctx, i, false) }},
 		{"hellos", f.Hellos, func(w *flood, ctx context.Context, i int) error { return w.silent(ctx, i, true) }},
 		{"OPN", f.OPN, (*flood).opn},
@@ -287,14 +289,11 @@ func (w *flood) slowReader(ctx context.Context, i int) error {
 	if err := l.step(ctx, func(ctx context.Context) (*conn, error) {
 		return w.e.target.open(ctx, w.e.sources.at(groupFlood, i), 0)
 	}); err != nil {
-		l.drop()
+		l.end()
 		return w.refused(err)
 	}
 	c := l.conn
-	defer func() {
-		_ = c.nc.Close()
-		c.ch.Release()
-	}()
+	defer c.endUnread()
 	done := w.opened()
 	_ = c.nc.SetDeadline(time.Time{})
 	defer until(ctx, c.nc)()
@@ -312,19 +311,38 @@ func (w *flood) slowReader(ctx context.Context, i int) error {
 		}
 	}
 	done()
-	if silent(err) { // the reason may stand behind the answers
+	if silent(err) && ctx.Err() == nil { // the reason may stand behind the answers
 		_ = c.nc.SetReadDeadline(time.Now().Add(lastWords))
-		for {
-			if _, _, last := c.ch.Receive(); last != nil {
-				var word *uatcp.Error
-				if errors.As(last, &word) {
-					err = last
-				}
-				break
-			}
+		var word *uatcp.Error
+		if last := c.drain(); errors.As(last, &word) {
+			return last
 		}
 	}
 	return err
+}
+
+// drain reads to the end and says what the end was.
+func (c *conn) drain() (err error) {
+	for err == nil {
+		_, _, err = c.ch.Receive()
+	}
+	return err
+}
+
+// endUnread closes the session, if there is one, whatever else has not been read,
+// and the connection: what a flood has left at the server ends with it.
+func (c *conn) endUnread() {
+	_ = c.nc.SetDeadline(time.Now().Add(lastWords))
+	var reader sync.WaitGroup
+	reader.Go(func() { _ = c.drain() }) // makes room for the server, and so for us
+	if c.token != nil {
+		if body, err := c.encode(&ua.CloseSessionRequest{DeleteSubscriptions: true}); err == nil {
+			_ = c.ch.Send(c.ch.NextRequestID(), body)
+		}
+	}
+	_ = c.ch.Close()
+	reader.Wait()
+	c.ch.Release()
 }
 
 // session creates a session and never activates it.
@@ -334,13 +352,12 @@ func (w *flood) session(ctx context.Context, i int) error {
 	if err != nil {
 		return w.refused(err)
 	}
-	defer func() {
-		_ = c.nc.Close()
-		c.ch.Release()
-	}()
-	if _, err := c.create(ctx); err != nil {
+	defer c.endUnread()
+	s, err := c.create(ctx)
+	if err != nil {
 		return w.refused(err)
 	}
+	c.token = s.token
 	defer w.opened()()
 	_ = c.nc.SetDeadline(time.Time{})
 	defer until(ctx, c.nc)()

@@ -85,7 +85,7 @@ func (m *member) run(ctx context.Context, due time.Time) {
 			break
 		}
 	}
-	m.link.drop()
+	m.link.end()
 }
 
 // attempt makes one attempt on a goroutine of its own: signatures make a stack

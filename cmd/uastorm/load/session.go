@@ -137,3 +137,16 @@ func (l *link) drop() {
 		l.conn = nil
 	}
 }
+
+// end closes the session, if one was made, and the channel. What an attempt that
+// was broken off has left at the server ends with it.
+func (l *link) end() {
+	if l.conn == nil {
+		return
+	}
+	if l.session != nil {
+		l.conn.token = l.session.token
+	}
+	l.conn.endUnread()
+	l.conn = nil
+}

@@ -139,13 +139,10 @@ func (e *Engine) pace(ctx context.Context, m *member, start time.Time, period ti
 				e.rec.Woke(due, time.Now())
 			}
 		}
-		select {
-		case slots <- struct{}{}:
-		case <-ctx.Done():
-		}
 		if ctx.Err() != nil {
 			break
 		}
+		slots <- struct{}{} // answers, or the sweeper, make room
 		begun := time.Now()
 		done := func(body []byte, at time.Time, err error) {
 			if err == nil {

@@ -34,6 +34,9 @@ var ErrForeign = errors.New("not a loopback or private address")
 type Address struct {
 	URL  string // as endpoint URL in Hello and CreateSession
 	Host netip.AddrPort
+
+	// connect replaces TCP, in tests.
+	connect func(ctx context.Context, from net.IP) (net.Conn, error)
 }
 
 // Resolve looks the host of an opc.tcp URL up. Unless owned it must be a loopback,
@@ -270,6 +273,9 @@ func (t *Target) String() string {
 
 // dial connects from an address; nil: any.
 func (a *Address) dial(ctx context.Context, from net.IP) (net.Conn, error) {
+	if a.connect != nil {
+		return a.connect(ctx, from)
+	}
 	d := net.Dialer{KeepAlive: -1}
 	if from != nil {
 		d.LocalAddr = &net.TCPAddr{IP: from}
