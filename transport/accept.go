@@ -21,7 +21,12 @@ type Accepted struct {
 	At time.Time
 	// Begun holds the bytes that were read to tell protocols apart.
 	Begun []byte
+
+	carried bool
 }
+
+// ProxyHeaderDue reports whether a PROXY header must come before anything else.
+func (a *Accepted) ProxyHeaderDue() bool { return a.Admission.ExpectsProxyHeader() && !a.carried }
 
 // ProxyTimeout is the time from admission to a balancer's complete PROXY header.
 const ProxyTimeout = 2 * time.Second
@@ -34,6 +39,7 @@ func (a *Accepted) Carried() (Refusal, error) {
 	if err != nil {
 		return Refusal{}, err
 	}
+	a.carried = true
 	r := a.Admission.Carried(remote)
 	if remote.IsValid() {
 		a.Remote = remote

@@ -49,6 +49,10 @@ func (a *Admission) Ingress() isolation.OwnerClaim {
 	return a.claim
 }
 
+// Owner is whose connection it is, as the Gate's Provider issued it; nil without
+// a Provider.
+func (a *Admission) Owner() *isolation.Owner { return a.owner }
+
 // stages is steps 3 and 4: both or none. full is the stage that was refused.
 // The Gate's lock is held.
 func (a *Admission) stages() (r RefusalReason, full isolation.Stage) {

@@ -31,6 +31,10 @@ type Peer struct {
 	// Lasting is set for a WebSocket, which one client holds from its first to
 	// its last message.
 	Lasting bool
+	// Reclaimable says whether a lasting peer's connection may be closed for a
+	// newcomer when the server is full: it may, when nothing is under way, until
+	// a session is activated over it. nil for all others.
+	Reclaimable func(yes bool)
 	// Done is closed when the peer has gone.
 	Done <-chan struct{}
 }

@@ -29,8 +29,7 @@ type conn struct {
 	admission *transport.Admission
 	remote    netip.AddrPort
 	local     netip.AddrPort
-	admitted  time.Time
-	begun     []byte // read before the connection came here
+	accepted  transport.Accepted
 	out       transport.Outbox
 	write     rawWrite
 
@@ -193,15 +192,14 @@ func (c *conn) Write(b []byte) (int, error) { return c.nc.Write(b) }
 
 // serve is the connection's goroutine.
 func (c *conn) serve() {
-	l, now := c.server, c.admitted
+	l, now := c.server, c.accepted.At
 	c.setLimit(maxHello)
 	c.handshakes = now.Add(l.limits.HandshakeTimeout)
-	if !c.admission.ExpectsProxyHeader() || c.proxied(now) {
+	if !c.accepted.ProxyHeaderDue() || c.proxied(now) {
 		c.setStage(now.Add(l.limits.HelloTimeout), transport.HelloTimeout, ua.StatusBadTimeout)
-		if len(c.begun) > 0 {
+		if len(c.accepted.Begun) > 0 {
 			c.widen()
-			c.end = copy(c.in.Whole(), c.begun)
-			c.begun = nil
+			c.end = copy(c.in.Whole(), c.accepted.Begun)
 		}
 		c.read()
 	}
@@ -214,14 +212,13 @@ func (c *conn) serve() {
 // carries. It reports false when the connection is to end.
 func (c *conn) proxied(now time.Time) bool {
 	c.setStage(now.Add(transport.ProxyTimeout), transport.ProxyHeader, ua.StatusGood)
-	a := transport.Accepted{Conn: c.nc, Admission: c.admission, Remote: c.remote}
-	r, err := a.Carried()
+	r, err := c.accepted.Carried()
 	if err != nil {
 		c.server.log.Debug("PROXY header", "remote", c.remote, "error", err)
 		c.Close(transport.ProxyHeader, ua.StatusGood, "")
 		return false
 	}
-	c.remote = a.Remote
+	c.remote = c.accepted.Remote
 	switch {
 	case r.Reason == transport.RefusedNone:
 		return true

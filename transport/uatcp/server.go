@@ -71,15 +71,20 @@ func (s *Server) Connections() int {
 // Serve serves a connection on the calling goroutine until it has ended; its
 // Admission is released then.
 func (s *Server) Serve(a transport.Accepted) {
-	s.wg.Add(1)
-	defer s.wg.Done()
+	s.mu.Lock()
+	awaited := !s.stopping // else Close may have done with waiting
+	if awaited {
+		s.wg.Add(1)
+		defer s.wg.Done()
+	}
+	s.mu.Unlock()
 	s.take(a).serve()
 }
 
 // take makes a connection of what was accepted.
 func (s *Server) take(a transport.Accepted) *conn {
 	c := &conn{
-		server: s, nc: a.Conn, admission: a.Admission, remote: a.Remote, local: a.Local, admitted: a.At, begun: a.Begun,
+		server: s, nc: a.Conn, admission: a.Admission, remote: a.Remote, local: a.Local, accepted: a,
 		done: make(chan struct{}), resume: make(chan struct{}, 1),
 	}
 	c.stage.Expired = c.stageExpired

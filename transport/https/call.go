@@ -1,0 +1,197 @@
+package https
+
+import (
+	"encoding/binary"
+	"errors"
+	"net/http"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/breakwater-ua/breakwater/internal/buffer"
+	"github.com/breakwater-ua/breakwater/transport"
+	"github.com/breakwater-ua/breakwater/uabinary"
+	"github.com/breakwater-ua/breakwater/uajson"
+	"github.com/breakwater-ua/breakwater/uastatus"
+	"github.com/gopcua/opcua/ua"
+)
+
+type decodingLimits = uabinary.Limits
+
+// call is one POST. Its handler goroutine waits for the answer, or for the end of
+// whoever waits for that; the call itself lasts until Respond or Drop.
+type call struct {
+	transport.Request
+	peer         transport.Peer
+	conn         *conn
+	media        media
+	form         uajson.Form // of a JSON body
+	object       bool        // a binary body came as an ExtensionObject
+	decoding     *decodingLimits
+	writeTimeout time.Duration
+	answered     chan struct{} // capacity 1
+
+	mu        sync.Mutex
+	uncounted bool           // in conn.waiting
+	ended     bool           // Respond or Drop
+	left      bool           // the handler goroutine has gone
+	answer    *buffer.Buffer // nil after Drop
+}
+
+var errEnded = errors.New("nobody waits for the answer")
+
+// Park implements transport.Call.
+func (q *call) Park() {
+	q.mu.Lock()
+	q.unwait()
+	q.mu.Unlock()
+	q.Free()
+}
+
+// unwait takes the call out of its connection's count. mu is held.
+func (q *call) unwait() {
+	if !q.uncounted {
+		q.uncounted = true
+		q.conn.waiting.Add(-1)
+	}
+}
+
+// end gives back what the call holds.
+func (q *call) end() {
+	q.mu.Lock()
+	q.ended = true
+	q.unwait()
+	q.mu.Unlock()
+	q.Free()
+}
+
+// Respond implements transport.Call.
+func (q *call) Respond(body []byte, _ ua.StatusCode, _ time.Duration) error {
+	q.mu.Lock()
+	gone := q.left || q.ended
+	q.mu.Unlock()
+	if gone {
+		q.end()
+		return uastatus.New(ua.StatusBadConnectionClosed, "respond", errEnded)
+	}
+	var out *buffer.Buffer
+	switch {
+	case q.media.json:
+		out = buffer.Get(4 * len(body))
+		b, err := uajson.AppendJSON(out.B, body, q.form, q.decoding)
+		if err != nil {
+			out.Release()
+			return uastatus.New(ua.StatusBadResponseTooLarge, "respond", err)
+		}
+		out.B = b
+	default:
+		out = buffer.Get(len(body) + objectHeader)
+		out.B = appendBody(out.B, body, q.object)
+	}
+	q.mu.Lock()
+	if q.left || q.ended {
+		q.mu.Unlock()
+		out.Release()
+		q.end()
+		return uastatus.New(ua.StatusBadConnectionClosed, "respond", errEnded)
+	}
+	q.answer = out
+	q.mu.Unlock()
+	q.end()
+	q.answered <- struct{}{}
+	return nil
+}
+
+// Drop implements transport.Call.
+func (q *call) Drop(ua.StatusCode) {
+	q.mu.Lock()
+	again := q.ended
+	q.mu.Unlock()
+	if again {
+		return
+	}
+	q.end()
+	q.answered <- struct{}{}
+}
+
+// wait is the handler goroutine's wait for the answer, which it writes.
+func (q *call) wait(w http.ResponseWriter) {
+	select {
+	case <-q.answered:
+	case <-q.Ctx.Done():
+	}
+	q.mu.Lock()
+	q.left = true
+	out := q.answer
+	q.answer = nil
+	q.mu.Unlock()
+	if out == nil {
+		panic(http.ErrAbortHandler) // no answer: the client sees the connection, or stream, end
+	}
+	defer out.Release()
+	h := w.Header()
+	h["Content-Type"] = []string{q.media.name}
+	h["Content-Length"] = []string{strconv.Itoa(len(out.B))}
+	rc := http.NewResponseController(w)
+	for b := out.B; ; {
+		n := min(len(b), buffer.Size64K)
+		_ = rc.SetWriteDeadline(time.Now().Add(q.writeTimeout))
+		if _, err := w.Write(b[:n]); err != nil {
+			return
+		}
+		if b = b[n:]; len(b) == 0 {
+			return
+		}
+	}
+}
+
+// objectHeader is what an ExtensionObject has before its body that a message has
+// not: the encoding byte and the length (OPC 10000-6 §5.2.2.15, ExtensionObject).
+const objectHeader = 1 + 4
+
+// typeIDSize is the size of a numeric NodeId at the front of a body; 0 = none.
+func typeIDSize(b []byte) int {
+	if len(b) == 0 {
+		return 0
+	}
+	n := 0
+	switch b[0] {
+	case 0:
+		n = 2
+	case 1:
+		n = 4
+	case 2:
+		n = 7
+	}
+	if len(b) < n {
+		return 0
+	}
+	return n
+}
+
+// stripObject makes of a body that is an ExtensionObject the type id and the
+// message. It reports false for one that is so already. The two look alike in
+// the byte behind the type id; the length that agrees decides.
+func stripObject(in *buffer.Buffer) bool {
+	b := in.B
+	n := typeIDSize(b)
+	if n == 0 || len(b) < n+objectHeader || b[n] != 1 ||
+		int64(binary.LittleEndian.Uint32(b[n+1:])) != int64(len(b)-n-objectHeader) {
+		return false
+	}
+	copy(b[objectHeader:], b[:n])
+	in.B = b[objectHeader:]
+	return true
+}
+
+// appendBody appends an answer in the form of the request.
+func appendBody(out, body []byte, object bool) []byte {
+	n := typeIDSize(body)
+	if !object || n == 0 {
+		return append(out, body...)
+	}
+	out = append(out, body[:n]...)
+	out = append(out, 1)
+	out = binary.LittleEndian.AppendUint32(out, uint32(len(body)-n))
+	return append(out, body[n:]...)
+}

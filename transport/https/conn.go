@@ -1,0 +1,216 @@
+package https
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"sync/atomic"
+	"time"
+
+	"github.com/breakwater-ua/breakwater/transport"
+)
+
+// conn is an admitted connection below TLS. Until its TLS handshake is done a
+// goroutine of the listener's works on it, then those of net/http, then perhaps
+// a WebSocket. Whoever closes it, its Admission is released by that.
+type conn struct {
+	net.Conn
+	l     *Listener
+	a     transport.Accepted
+	begun []byte // read to tell protocols apart, not read yet by TLS
+	stage transport.Deadline
+	// ctx ends with the connection, and with it the wait for the key.
+	ctx    context.Context
+	cancel context.CancelFunc
+
+	started   atomic.Bool // the first request has come
+	completed atomic.Bool // the Handshake stage is given back
+	upgraded  atomic.Bool // to a WebSocket, or it is opc.tcp: its end is told elsewhere
+	requests  atomic.Int32
+	waiting   atomic.Int32 // of requests: those that are not parked
+	reason    atomic.Uint32
+	closed    atomic.Bool
+
+	inHTTP bool // guarded by l.mu
+}
+
+type connKey struct{}
+
+// below is the conn below a connection of net/http.
+func below(nc net.Conn) *conn {
+	t, ok := nc.(*tls.Conn)
+	if !ok {
+		return nil
+	}
+	c, _ := t.NetConn().(*conn)
+	return c
+}
+
+// take runs in the accept loop: no reads, and nothing that waits.
+func (l *Listener) take(a transport.Accepted) {
+	c := &conn{Conn: a.Conn, l: l, a: a}
+	c.ctx, c.cancel = context.WithCancel(context.Background())
+	c.stage.Expired = func() { c.close(transport.HelloTimeout) }
+	a.Admission.Bind(c)
+	l.mu.Lock()
+	l.conns[c] = struct{}{}
+	l.mu.Unlock()
+	l.wg.Go(func() { l.shake(c) })
+}
+
+// shake is the life of a connection up to its TLS handshake: PROXY header, the
+// first byte, handshake. Expiry of the time that it has closes it.
+func (l *Listener) shake(c *conn) {
+	if c.a.ProxyHeaderDue() {
+		l.deadlines.Set(&c.stage, c.a.At.Add(transport.ProxyTimeout))
+		r, err := c.a.Carried()
+		if err != nil {
+			l.log.Debug("PROXY header", "remote", c.a.Remote, "error", err)
+			c.close(transport.ProxyHeader)
+			return
+		}
+		if r.Reason != transport.RefusedNone {
+			l.log.Debug("connection refused", "remote", c.a.Remote, "reason", r.Reason)
+			c.close(transport.TooBusy)
+			return
+		}
+	}
+	l.deadlines.Set(&c.stage, c.a.At.Add(l.limits.HelloTimeout))
+	var first [1]byte
+	if _, err := io.ReadFull(c.Conn, first[:]); err != nil {
+		c.close(transport.PeerClosed)
+		return
+	}
+	switch {
+	case first[0] == recordHandshake && l.tls != nil:
+	case l.o.OPCTCP && (first[0] == 'H' || first[0] == 'R'):
+		l.plain(c, first[:])
+		return
+	default:
+		l.log.Debug("neither TLS nor opc.tcp", "remote", c.a.Remote, "byte", first[0])
+		c.close(transport.ProtocolError)
+		return
+	}
+	c.begun = first[:]
+	t := tls.Server(c, l.tls)
+	err := t.HandshakeContext(c.ctx)
+	if err != nil {
+		l.log.Debug("TLS handshake", "remote", c.a.Remote, "error", err)
+		why := transport.ProtocolError
+		var op *net.OpError
+		if errors.Is(err, io.EOF) || errors.As(err, &op) {
+			why = transport.PeerClosed
+		}
+		c.close(why)
+		return
+	}
+	l.mu.Lock()
+	c.inHTTP = !l.stopping
+	hand := c.inHTTP
+	l.mu.Unlock()
+	l.wg.Add(1) // until net/http lets go of it
+	if !hand || !l.queue.give(t) {
+		l.wg.Done()
+		c.close(transport.Shutdown)
+	}
+}
+
+// recordHandshake is the first byte of TLS (RFC 8446 §5.1, Record Layer).
+const recordHandshake = 22
+
+// plain serves a connection as opc.tcp.
+func (l *Listener) plain(c *conn, first []byte) {
+	if !l.deadlines.Set(&c.stage, time.Time{}) { // it has expired
+		return
+	}
+	c.cancel()
+	l.mu.Lock()
+	delete(l.conns, c)
+	l.plains++
+	l.mu.Unlock()
+	c.a.Begun = first
+	l.tcp.Serve(c.a)
+	l.mu.Lock()
+	l.plains--
+	l.mu.Unlock()
+}
+
+// Read implements net.Conn.
+func (c *conn) Read(b []byte) (int, error) {
+	if len(c.begun) > 0 {
+		n := copy(b, c.begun)
+		c.begun = c.begun[n:]
+		return n, nil
+	}
+	return c.Conn.Read(b)
+}
+
+// Close implements net.Conn, for TLS and net/http.
+func (c *conn) Close() error {
+	c.reason.CompareAndSwap(uint32(transport.ReasonNone), uint32(transport.PeerClosed))
+	err := c.Conn.Close()
+	if c.closed.Swap(true) {
+		return err
+	}
+	c.cancel()
+	c.l.deadlines.Set(&c.stage, time.Time{})
+	c.a.Admission.Release()
+	c.l.forget(c)
+	if !c.upgraded.Load() {
+		reason := transport.CloseReason(c.reason.Load())
+		c.l.log.Debug("connection closed", "remote", c.a.Remote, "reason", reason)
+		if c.l.o.Closed != nil {
+			c.l.o.Closed(c.a.Remote, reason)
+		}
+	}
+	return err
+}
+
+// close closes for a reason; the first one counts. It never waits.
+func (c *conn) close(reason transport.CloseReason) {
+	c.reason.CompareAndSwap(uint32(transport.ReasonNone), uint32(reason))
+	c.Close()
+}
+
+func (l *Listener) forget(c *conn) {
+	l.mu.Lock()
+	delete(l.conns, c)
+	l.mu.Unlock()
+}
+
+// Busy implements transport.Victim.
+func (c *conn) Busy() bool { return c.requests.Load() > 0 }
+
+// Reclaim implements transport.Victim.
+func (c *conn) Reclaim() { c.close(transport.Reclaimed) }
+
+// begin notes a request. It reports false when the time to the first one is
+// over. A request for a WebSocket does not complete the handshake yet.
+func (c *conn) begin(upgrade bool) bool {
+	if c.started.CompareAndSwap(false, true) {
+		if !c.l.deadlines.Set(&c.stage, time.Time{}) {
+			return false
+		}
+	}
+	if !upgrade {
+		c.complete()
+	}
+	return true
+}
+
+// complete gives the Handshake stage back, at the first request.
+func (c *conn) complete() {
+	if c.completed.CompareAndSwap(false, true) {
+		c.a.Admission.CompleteHandshake()
+	}
+}
+
+// state follows what net/http does with a connection.
+func (l *Listener) state(nc net.Conn, s http.ConnState) {
+	if s == http.StateClosed || s == http.StateHijacked {
+		l.wg.Done()
+	}
+}
