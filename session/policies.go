@@ -41,3 +41,14 @@ func TokenPolicies(p *security.Policy, _ ua.MessageSecurityMode, kinds []ua.User
 	}
 	return out
 }
+
+// plainPasswordID names the token policy of PlainPassword.
+const plainPasswordID = "username-None"
+
+// PlainPassword is the UserTokenPolicy for passwords that are not encrypted, for
+// endpoints whose transport hides them ([Confidential]): OPC 10000-6 §7.4.1 has
+// HTTPS clients encrypt only where the UserTokenPolicy says so. Scripts and web
+// pages have no other way.
+func PlainPassword() *ua.UserTokenPolicy {
+	return &ua.UserTokenPolicy{PolicyID: plainPasswordID, TokenType: ua.UserTokenTypeUserName, SecurityPolicyURI: security.None.URI}
+}

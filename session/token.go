@@ -18,7 +18,7 @@ import (
 type identityToken struct {
 	kind     ua.UserTokenType
 	policyID string
-	policy   *security.Policy // that protects the proof; nil for anonymous
+	policy   *security.Policy // that protects the proof; nil for anonymous, and for a password that TLS hides
 	user     string
 	secret   []byte
 	cert     *x509.Certificate
@@ -118,6 +118,9 @@ func (a *activation) anonymousToken(policyID string) (*identityToken, error) {
 }
 
 func (a *activation) userNameToken(tok *ua.UserNameIdentityToken) (*identityToken, error) {
+	if tok.PolicyID == plainPasswordID && confidential(a.ch) {
+		return a.plainPassword(tok)
+	}
 	policy, err := a.secureTokenPolicy(ua.UserTokenTypeUserName, tok.PolicyID)
 	if err != nil {
 		return nil, err
@@ -135,6 +138,23 @@ func (a *activation) userNameToken(tok *ua.UserNameIdentityToken) (*identityToke
 	}
 	return &identityToken{kind: ua.UserTokenTypeUserName, policyID: tok.PolicyID, policy: policy,
 		user: tok.UserName, secret: tok.Password}, nil
+}
+
+// plainPassword is a password under a token policy without security, which the
+// channel's transport hides.
+func (a *activation) plainPassword(tok *ua.UserNameIdentityToken) (*identityToken, error) {
+	if _, err := a.tokenPolicy(ua.UserTokenTypeUserName, tok.PolicyID); err != nil {
+		return nil, err
+	}
+	switch {
+	case tok.UserName == "" || len(tok.UserName) > maxUserNameLength:
+		return nil, uastatus.New(ua.StatusBadIdentityTokenInvalid, "user name is empty or too long", nil)
+	case tok.EncryptionAlgorithm != "":
+		return nil, uastatus.New(ua.StatusBadIdentityTokenInvalid, "encryption algorithm is not the token policy's", nil)
+	case len(tok.Password) == 0 || len(tok.Password) > maxPasswordLength:
+		return nil, uastatus.New(ua.StatusBadIdentityTokenInvalid, "password is empty or too long", nil)
+	}
+	return &identityToken{kind: ua.UserTokenTypeUserName, policyID: tok.PolicyID, user: tok.UserName, secret: tok.Password}, nil
 }
 
 // maxSecret is the longest ciphertext of a password of maxPasswordLength: each
@@ -171,9 +191,13 @@ func (a *activation) authenticate(t *identityToken) (*Identity, error) {
 	}
 	switch t.kind {
 	case ua.UserTokenTypeUserName:
-		password, err := t.policy.DecryptSecret(a.ctx, a.st.opts.Key, a.priority, t.secret, a.nonce[:])
-		if err != nil {
-			return nil, uastatus.New(identityCode(err, ua.StatusBadIdentityTokenRejected), "decrypt password", err)
+		password := bytes.Clone(t.secret)
+		if t.policy != nil {
+			var err error
+			password, err = t.policy.DecryptSecret(a.ctx, a.st.opts.Key, a.priority, t.secret, a.nonce[:])
+			if err != nil {
+				return nil, uastatus.New(identityCode(err, ua.StatusBadIdentityTokenRejected), "decrypt password", err)
+			}
 		}
 		defer clear(password)
 		if len(password) == 0 || len(password) > maxPasswordLength {

@@ -118,7 +118,7 @@ func (a *announcer) describe(addresses []address) []*ua.EndpointDescription {
 					ServerCertificate:   certificate,
 					SecurityMode:        o.mode,
 					SecurityPolicyURI:   o.policy.URI,
-					UserIdentityTokens:  session.TokenPolicies(o.policy, o.mode, a.tokens),
+					UserIdentityTokens:  a.tokenPolicies(p, o),
 					TransportProfileURI: p,
 					SecurityLevel:       securityLevel(o),
 				})
@@ -126,6 +126,19 @@ func (a *announcer) describe(addresses []address) []*ua.EndpointDescription {
 		}
 	}
 	return eps
+}
+
+// tokenPolicies are those of an endpoint. Where TLS is all there is, it may hide
+// passwords too.
+func (a *announcer) tokenPolicies(profile string, o offer) []*ua.UserTokenPolicy {
+	all := session.TokenPolicies(o.policy, o.mode, a.tokens)
+	switch profile {
+	case profileHTTPS, profileHTTPSJSON, profileWSSJSON:
+		if o.policy.IsNone() && slices.Contains(a.tokens, ua.UserTokenTypeUserName) {
+			all = append(all, session.PlainPassword())
+		}
+	}
+	return all
 }
 
 // offered lists how channels of a transport profile are secured. A WebSocket
