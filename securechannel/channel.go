@@ -158,7 +158,7 @@ func (ch *Channel) Busy() bool {
 // requests are in flight, while the peer does not take its answers, and while
 // only an OpenSecureChannel under way knows the next sequence number.
 func (ch *Channel) Ready() bool {
-	return int(ch.outstanding.Load()) < ch.server.limits.MaxOutstandingPerConnection &&
+	return int(ch.outstanding.Load()) < ch.server.live.Load().MaxOutstandingPerConnection &&
 		!ch.out.Congested() && !(ch.unsure && ch.opening.Load())
 }
 

@@ -86,7 +86,7 @@ func (m *Message) Release() {
 	m.buf.Release()
 	*m = Message{}
 	messages.Put(m)
-	if int(ch.outstanding.Add(-1))+1 >= ch.server.limits.MaxOutstandingPerConnection {
+	if int(ch.outstanding.Add(-1))+1 >= ch.server.live.Load().MaxOutstandingPerConnection {
 		ch.conn.Resume()
 	}
 }

@@ -107,6 +107,8 @@ type Server struct {
 	handler Handler
 	log     *slog.Logger
 	alarms  *rate.Limiter // bounds log lines about attacks
+	live    atomic.Pointer[Bounds]
+	passed  atomic.Uint64 // see Shadowed
 	ids     atomic.Uint32
 	none    bool // None is offered
 	byOwner bool // partial messages
@@ -144,17 +146,9 @@ func NewServer(cfg ServerConfig) (*Server, error) {
 		}
 		cfg.Budget = b
 	}
-	if cfg.MinTokenLifetime == 0 {
-		cfg.MinTokenLifetime = time.Minute
-	}
-	if cfg.MaxTokenLifetime == 0 {
-		cfg.MaxTokenLifetime = max(time.Hour, cfg.MinTokenLifetime)
-	}
-	if cfg.MinTokenLifetime < time.Second || cfg.MaxTokenLifetime < cfg.MinTokenLifetime {
-		return nil, fmt.Errorf("securechannel: token lifetimes %v to %v, need 1 s or more, and the minimum first", cfg.MinTokenLifetime, cfg.MaxTokenLifetime)
-	}
-	if cfg.MaxCryptoWait == 0 {
-		cfg.MaxCryptoWait = 2 * time.Second
+	bounds := Bounds{cfg.MinTokenLifetime, cfg.MaxTokenLifetime, cfg.MaxCryptoWait, s.limits.MaxOutstandingPerConnection, false}
+	if err := s.Apply(bounds); err != nil {
+		return nil, err
 	}
 	s.log = cfg.Logger
 	if s.log == nil {
@@ -168,6 +162,43 @@ func NewServer(cfg ServerConfig) (*Server, error) {
 	s.ids.Store(binary.LittleEndian.Uint32(b[:]))
 	return s, nil
 }
+
+// Bounds are what may change while a Server works. Its zero values have the
+// meaning that they have in ServerConfig and Limits.
+type Bounds struct {
+	MinTokenLifetime, MaxTokenLifetime time.Duration // of tokens that are issued from now on
+	MaxCryptoWait                      time.Duration
+	MaxOutstandingPerConnection        int
+	// Shadow counts the new channels that MaxCryptoWait would refuse and lets
+	// them pass.
+	Shadow bool
+}
+
+// Apply puts other bounds in force; on an error nothing changes.
+func (s *Server) Apply(b Bounds) error {
+	if b.MinTokenLifetime == 0 {
+		b.MinTokenLifetime = time.Minute
+	}
+	if b.MaxTokenLifetime == 0 {
+		b.MaxTokenLifetime = max(time.Hour, b.MinTokenLifetime)
+	}
+	if b.MinTokenLifetime < time.Second || b.MaxTokenLifetime < b.MinTokenLifetime {
+		return fmt.Errorf("securechannel: token lifetimes %v to %v, need 1 s or more, and the minimum first", b.MinTokenLifetime, b.MaxTokenLifetime)
+	}
+	if b.MaxCryptoWait == 0 {
+		b.MaxCryptoWait = 2 * time.Second
+	}
+	b.MaxOutstandingPerConnection = transport.Limits{MaxOutstandingPerConnection: b.MaxOutstandingPerConnection}.Resolved().MaxOutstandingPerConnection
+	s.live.Store(&b)
+	s.Each(func(ch *Channel) bool {
+		ch.conn.Resume() // it may have room now
+		return true
+	})
+	return nil
+}
+
+// Shadowed is the number of new channels that were let pass in shadow mode.
+func (s *Server) Shadowed() uint64 { return s.passed.Load() }
 
 // Budget is the budget for partial messages.
 func (s *Server) Budget() *budget.ChunkReassemblyBudget { return s.cfg.Budget }
