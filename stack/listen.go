@@ -15,6 +15,7 @@ import (
 
 	"github.com/breakwater-ua/breakwater/securechannel"
 	"github.com/breakwater-ua/breakwater/transport"
+	"github.com/breakwater-ua/breakwater/transport/https"
 	"github.com/breakwater-ua/breakwater/transport/uatcp"
 )
 
@@ -29,7 +30,7 @@ type listening struct {
 	stop    context.CancelFunc
 
 	mu        sync.Mutex
-	listeners []*uatcp.Listener
+	listeners []listener
 	served    int            // so many of listeners, the first ones, are or were served
 	open      bool           // the configured URLs are listened on
 	stopped   bool           // no more listeners
@@ -97,6 +98,13 @@ func (s *Server) listenerOptions() uatcp.Options {
 	}
 }
 
+// A listener accepts the connections of one port. Serving one with a context
+// that has ended closes it.
+type listener interface {
+	Addr() net.Addr
+	Serve(ctx context.Context) error
+}
+
 // Listen opens the sockets of Options.Endpoints, so that Addrs tells which ports
 // were taken; connections wait until Run. Run calls it when nobody has.
 func (s *Server) Listen(ctx context.Context) error {
@@ -112,24 +120,64 @@ func (s *Server) Listen(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	var opened []*uatcp.Listener
-	urls := make([]*url.URL, len(configured))
-	for i, u := range configured {
-		l, err := uatcp.Listen(ctx, net.JoinHostPort(u.Hostname(), portOf(u)), s.listenerOptions())
+	var opened []listener
+	urls := slices.Clone(configured)
+	for _, p := range portsOf(configured) {
+		l, err := s.openPort(ctx, p, configured)
 		if err != nil {
 			abandon(opened)
-			return fmt.Errorf("stack: endpoint %s: %w", u, err)
+			return fmt.Errorf("stack: endpoint %s: %w", configured[p[0]], err)
 		}
 		opened = append(opened, l)
-		urls[i] = u
 		if a, ok := l.Addr().(*net.TCPAddr); ok {
-			urls[i] = withPort(u, a.Port)
+			for _, i := range p {
+				urls[i] = withPort(configured[i], a.Port)
+			}
 		}
 	}
 	s.listeners = append(s.listeners, opened...)
 	s.open = true
 	s.announce.setURLs(urls)
 	return nil
+}
+
+// portsOf gathers URLs that share a listener, by index: those of one host and
+// port, each scheme once.
+func portsOf(urls []*url.URL) (ports [][]int) {
+next:
+	for i, u := range urls {
+		for k, p := range ports {
+			if listenOn(urls[p[0]]) == listenOn(u) && !slices.ContainsFunc(p, func(j int) bool { return schemeOf(urls[j]) == schemeOf(u) }) {
+				ports[k] = append(p, i)
+				continue next
+			}
+		}
+		ports = append(ports, []int{i})
+	}
+	return ports
+}
+
+// openPort listens for the URLs of one port. mu is held.
+func (s *Server) openPort(ctx context.Context, port []int, urls []*url.URL) (listener, error) {
+	var o https.Options
+	for _, i := range port {
+		switch schemeOf(urls[i]) {
+		case schemeTCP:
+			o.OPCTCP = true
+		case schemeWSS:
+			o.WSS = true
+		case schemeHTTPS:
+			o.HTTPS = true
+		}
+	}
+	at := listenOn(urls[port[0]])
+	if !o.WSS && !o.HTTPS {
+		return uatcp.Listen(ctx, at, s.listenerOptions())
+	}
+	if err := s.webOptions(&o); err != nil {
+		return nil, err
+	}
+	return https.Listen(ctx, at, o)
 }
 
 // Addrs returns the addresses that are listened on.
@@ -222,6 +270,26 @@ func (s *Server) Serve(ln net.Listener) error {
 	if err != nil {
 		return err
 	}
+	return s.serve(l, ln)
+}
+
+// ServeTLS is Serve for opc.wss and opc.https.
+func (s *Server) ServeTLS(ln net.Listener) error {
+	o := https.Options{WSS: true, HTTPS: true}
+	s.mu.Lock()
+	err := s.webOptions(&o)
+	s.mu.Unlock()
+	if err != nil {
+		return err
+	}
+	l, err := https.New(ln, o)
+	if err != nil {
+		return err
+	}
+	return s.serve(l, ln)
+}
+
+func (s *Server) serve(l listener, ln net.Listener) error {
 	s.mu.Lock()
 	if s.stopped {
 		s.mu.Unlock()
@@ -237,6 +305,37 @@ func (s *Server) Serve(ln net.Listener) error {
 		return err
 	}
 	return ErrServerClosed
+}
+
+// webOptions fills in what a listener with TLS needs. mu is held.
+func (s *Server) webOptions(o *https.Options) error {
+	if s.stopped {
+		return ErrServerClosed
+	}
+	if s.tls == nil {
+		if err := s.openTLS(); err != nil {
+			return err
+		}
+		s.wg.Go(func() { s.tls.watch(s.serving) })
+	}
+	t, h := s.listenerOptions(), &s.opts.HTTP
+	o.NewSink, o.Gate, o.Deadlines, o.Backlog, o.Limits, o.Closed, o.Logger = t.NewSink, t.Gate, t.Deadlines, t.Backlog, t.Limits, t.Closed, t.Logger
+	o.Calls, o.Live = s.calls, s.calls.Live
+	o.TLS, o.CryptoGate = s.tls.config(), s.gate
+	o.Isolation, o.Budget, o.Governor = s.provider, s.budget, s.governors.http
+	o.RetryAfter = s.dispatch.retryAfter
+	o.RequestsPerSecond, o.RequestBurst = h.RequestsPerSecond, or(h.RequestBurst, defaultRequestBurst)
+	o.AllowedOrigins = h.AllowedOrigins
+	o.Decoding = &s.dispatch.decoding
+	return nil
+}
+
+// retryAfter is when those may come back whom a listener has refused.
+func (d *dispatcher) retryAfter(time.Time) time.Duration {
+	if d.draining.Load() {
+		return drainRetry
+	}
+	return d.workHint()
 }
 
 // refuseConnections makes the gate refuse newcomers as busy.
@@ -257,7 +356,7 @@ func (s *Server) closeListening() {
 }
 
 // abandon closes listeners that were never served.
-func abandon(ls []*uatcp.Listener) {
+func abandon(ls []listener) {
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
 	for _, l := range ls {

@@ -42,11 +42,12 @@ type logicalChannel struct {
 	proven      atomic.Bool                      // the client has signed with its key
 	done        chan struct{}
 
-	mu      sync.Mutex
-	ended   bool
-	held    int // calls, sessions, the WebSocket
-	pending map[uint32]*call
-	last    uint32 // request id
+	mu       sync.Mutex
+	ended    bool
+	held     int // calls, sessions, the WebSocket
+	attached int // activated sessions, of a WebSocket
+	pending  map[uint32]*call
+	last     uint32 // request id
 }
 
 // errNoCall is returned for a request that has been answered.
@@ -124,12 +125,26 @@ func (ch *logicalChannel) MaxResponseSize() int { return 0 }
 // Done implements session.Channel.
 func (ch *logicalChannel) Done() <-chan struct{} { return ch.done }
 
-// SessionAttached and SessionDetached implement session.Channel: that a session
-// was activated changes nothing here.
-func (ch *logicalChannel) SessionAttached() {}
+// SessionAttached and SessionDetached implement session.Channel: a WebSocket
+// with an activated session is not closed for a newcomer.
+func (ch *logicalChannel) SessionAttached() { ch.attach(1) }
 
 // SessionDetached implements session.Channel.
-func (ch *logicalChannel) SessionDetached() {}
+func (ch *logicalChannel) SessionDetached() { ch.attach(-1) }
+
+func (ch *logicalChannel) attach(n int) {
+	reclaimable := ch.peer.Load().Reclaimable
+	if reclaimable == nil {
+		return
+	}
+	ch.mu.Lock()
+	defer ch.mu.Unlock()
+	before := ch.attached > 0
+	ch.attached += n
+	if after := ch.attached > 0; after != before {
+		reclaimable(!after)
+	}
+}
 
 // SessionBound and SessionUnbound implement session.Introduced: a session keeps its channel.
 func (ch *logicalChannel) SessionBound() { ch.hold() }
