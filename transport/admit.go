@@ -201,8 +201,18 @@ func (g *Gate) settle(a *Admission, now time.Time, again bool, evicted **Admissi
 // allow is step 5.
 func (g *Gate) allow(a *Admission, now time.Time) (RefusalReason, time.Duration) {
 	g.mu.Lock()
-	perAddress, limiter := g.perAddress, g.limiter
+	perAddress, limiter, shadow := g.perAddress, g.limiter, g.options.Shadow
 	g.mu.Unlock()
+	why, wait := g.ask(a, now, perAddress, limiter)
+	if why != RefusedNone && shadow {
+		g.shadowed[why].Add(1)
+		return RefusedNone, 0
+	}
+	return why, wait
+}
+
+// ask asks the limiters in their order.
+func (g *Gate) ask(a *Admission, now time.Time, perAddress *isolation.AddressLimiter, limiter limiter) (RefusalReason, time.Duration) {
 	if perAddress != nil {
 		if ok, wait := perAddress.Allow(now, a.remote); !ok {
 			return RefusedAddress, wait

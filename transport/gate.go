@@ -69,6 +69,10 @@ type GateOptions struct {
 	// reclaimed; 0 = 10 s. It should be that of the Limits.
 	HelloTimeout time.Duration
 
+	// Shadow counts the connections that the rate limiters would refuse and
+	// admits them. Caps are never passed over.
+	Shadow bool
+
 	// Logger; nil = slog.Default().
 	Logger *slog.Logger
 }
@@ -129,6 +133,7 @@ type Gate struct {
 
 	admitted atomic.Uint64
 	refused  [refusals]atomic.Uint64
+	shadowed [refusals]atomic.Uint64 // admitted in shadow mode
 	reclaims atomic.Uint64
 	politely atomic.Uint64
 
@@ -162,7 +167,7 @@ func NewGate(o GateOptions) (*Gate, error) {
 }
 
 // Apply puts other limits in force while the Gate works: MaxConnections, the
-// rates and their limiters, PoliteRefusalsPerSecond and HelloTimeout. The other
+// rates and their limiters, PoliteRefusalsPerSecond, HelloTimeout and Shadow. The other
 // options stay as they are. A limiter whose values change starts full;
 // connections over a lowered maximum stay. On an error nothing changes.
 func (g *Gate) Apply(o GateOptions) error {
@@ -182,7 +187,7 @@ func (g *Gate) Apply(o GateOptions) error {
 	if o.HelloTimeout == 0 {
 		o.HelloTimeout = 10 * time.Second
 	}
-	if n := connectionsWithin(descriptorLimit()); n > 0 && o.MaxConnections > n {
+	if n := MaxConnections(); n > 0 && o.MaxConnections > n {
 		o.Logger.Warn("MaxConnections lowered: the process may not open more files (ulimit -n)", "wanted", o.MaxConnections, "possible", n)
 		o.MaxConnections = n
 	}
@@ -208,6 +213,10 @@ func (g *Gate) Apply(o GateOptions) error {
 // descriptorReserve is kept free for logs, certificates, the admin interface and
 // for refusing: a server without a descriptor cannot even say that it is full.
 const descriptorReserve = 64
+
+// MaxConnections is the number of connections that the process may hold beside
+// what else it keeps open, by its limit of open files; 0 = no bound known.
+func MaxConnections() int { return connectionsWithin(descriptorLimit()) }
 
 // connectionsWithin is the number of connections that a limit of descriptors
 // leaves room for; 0 = no bound known.
@@ -235,6 +244,7 @@ type Usage struct {
 	Admitted, Reclaimed                     uint64
 	Polite                                  uint64 // refused peers that were told
 	Refused                                 map[RefusalReason]uint64
+	Shadowed                                map[RefusalReason]uint64 // admitted in shadow mode
 }
 
 // Usage returns the counters.
@@ -243,11 +253,17 @@ func (g *Gate) Usage() Usage {
 	u := Usage{Connections: g.used, Handshakes: g.handshakes, MaxConnections: g.max}
 	g.mu.Unlock()
 	u.Admitted, u.Reclaimed, u.Polite = g.admitted.Load(), g.reclaims.Load(), g.politely.Load()
-	u.Refused = make(map[RefusalReason]uint64)
-	for r := range g.refused {
-		if n := g.refused[r].Load(); n > 0 {
-			u.Refused[RefusalReason(r)] = n
+	u.Refused, u.Shadowed = counted(&g.refused), counted(&g.shadowed)
+	return u
+}
+
+// counted is a snapshot of the counters that are not 0.
+func counted(all *[refusals]atomic.Uint64) map[RefusalReason]uint64 {
+	m := make(map[RefusalReason]uint64)
+	for r := range all {
+		if n := all[r].Load(); n > 0 {
+			m[RefusalReason(r)] = n
 		}
 	}
-	return u
+	return m
 }

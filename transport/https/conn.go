@@ -150,6 +150,9 @@ func (c *conn) Read(b []byte) (int, error) {
 
 // Close implements net.Conn, for TLS and net/http.
 func (c *conn) Close() error {
+	if !c.started.Load() && time.Since(c.a.At) >= c.l.limits.HelloTimeout {
+		c.reason.CompareAndSwap(uint32(transport.ReasonNone), uint32(transport.HelloTimeout)) // net/http has noticed first
+	}
 	c.reason.CompareAndSwap(uint32(transport.ReasonNone), uint32(transport.PeerClosed))
 	err := c.Conn.Close()
 	if c.closed.Swap(true) {

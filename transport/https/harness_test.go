@@ -18,6 +18,7 @@ import (
 	"net/http"
 	"net/netip"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -119,7 +120,7 @@ func result(t testing.TB, body []byte) (typeID, handle uint32, code ua.StatusCod
 	d.Reset(body, nil)
 	typeID = d.TypeID()
 	d.DateTime()
-	handle, code = d.Uint32(), d.StatusCode()
+	handle, code = d.UInt32(), d.StatusCode()
 	if d.Err() != nil {
 		t.Fatalf("answer %x: %v", body, d.Err())
 	}
@@ -343,8 +344,7 @@ func ends(t testing.TB, c net.Conn) {
 }
 
 func isReset(err error) bool {
-	var op *net.OpError
-	return errors.As(err, &op)
+	return errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE)
 }
 
 func (s *server) expectClosed(t testing.TB, want transport.CloseReason) {
@@ -352,4 +352,10 @@ func (s *server) expectClosed(t testing.TB, want transport.CloseReason) {
 	if r := <-s.closed; r != want {
 		t.Fatalf("closed as %v, want %v", r, want)
 	}
+}
+
+func buffered(b []byte) *buffer.Buffer {
+	in := buffer.Get(len(b))
+	in.B = append(in.B, b...)
+	return in
 }
