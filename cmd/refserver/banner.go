@@ -19,11 +19,12 @@ func (r *running) banner(out io.Writer) error {
 	row := func(name, format string, args ...any) {
 		fmt.Fprintf(w, "  %s\t%s\n", name, fmt.Sprintf(format, args...))
 	}
-	for _, e := range endpointRows(r.server.Endpoints()) {
+	endpoints := endpointRows(r.server.Endpoints())
+	for _, e := range endpoints {
 		row("endpoint", "%s", e)
 	}
-	for i, url := range r.server.URLs() {
-		if i > 0 { // the rows above name the first
+	for _, url := range r.server.URLs() {
+		if !slices.ContainsFunc(endpoints, func(e string) bool { return strings.HasPrefix(e, url+"\t") }) {
 			row("also at", "%s", url)
 		}
 	}
@@ -58,24 +59,52 @@ func (r *running) banner(out io.Writer) error {
 	return err
 }
 
-// endpointRows sums up endpoints as one line per URL and policy.
+// endpointRows sums up endpoints as one line per URL: policies of the same modes
+// side by side.
 func endpointRows(endpoints []*ua.EndpointDescription) []string {
-	var rows []string
-	modes := map[string][]string{}
+	type policy struct {
+		name  string
+		modes []string
+	}
+	var urls []string
+	policies := map[string][]*policy{}
 	for _, e := range endpoints {
-		_, policy, _ := strings.Cut(e.SecurityPolicyURI, "#")
-		row := e.EndpointURL + "  " + policy
-		if !slices.Contains(rows, row) {
-			rows = append(rows, row)
+		if !slices.Contains(urls, e.EndpointURL) {
+			urls = append(urls, e.EndpointURL)
 		}
-		if e.SecurityMode != ua.MessageSecurityModeNone {
-			modes[row] = append(modes[row], strings.TrimPrefix(e.SecurityMode.String(), "MessageSecurityMode"))
+		_, name, _ := strings.Cut(e.SecurityPolicyURI, "#")
+		known := policies[e.EndpointURL]
+		i := slices.IndexFunc(known, func(p *policy) bool { return p.name == name })
+		if i < 0 {
+			i = len(known)
+			known = append(known, &policy{name: name})
+			policies[e.EndpointURL] = known
+		}
+		mode := strings.TrimPrefix(e.SecurityMode.String(), "MessageSecurityMode")
+		if e.SecurityMode != ua.MessageSecurityModeNone && !slices.Contains(known[i].modes, mode) { // once for each transport profile
+			known[i].modes = append(known[i].modes, mode)
 		}
 	}
-	for i, row := range rows {
-		if m := modes[row]; len(m) > 0 {
-			rows[i] = row + " (" + strings.Join(m, ", ") + ")"
+	rows := make([]string, len(urls))
+	for i, url := range urls {
+		var groups []string
+		for p := policies[url]; len(p) > 0; {
+			n := 1
+			for n < len(p) && slices.Equal(p[n].modes, p[0].modes) {
+				n++
+			}
+			var names []string
+			for _, q := range p[:n] {
+				names = append(names, q.name)
+			}
+			group := strings.Join(names, ", ")
+			if len(p[0].modes) > 0 {
+				group += " (" + strings.Join(p[0].modes, ", ") + ")"
+			}
+			groups = append(groups, group)
+			p = p[n:]
 		}
+		rows[i] = url + "\t" + strings.Join(groups, "; ")
 	}
 	return rows
 }

@@ -153,7 +153,7 @@ type retryConfig struct {
 func defaultConfig() *config {
 	return &config{
 		ApplicationName: "Breakwater reference server",
-		Listen:          []string{"opc.tcp://:4840"},
+		Listen:          []string{"opc.tcp://:4840", "opc.wss://:4843", "opc.https://:4843"},
 		Advertise:       []string{},
 		ProxyPeers:      []string{},
 		NodeSets:        []string{},

@@ -20,7 +20,8 @@ type app struct {
 	userPKI    bool   // pki --user
 }
 
-const rootLong = `refserver is an OPC UA server over opc.tcp with a demo address space.
+const rootLong = `refserver is an OPC UA server over opc.tcp, WebSocket and HTTPS with a demo
+address space.
 
 Without a subcommand it serves. The first start makes an application certificate
 and a PKI folder; clients that connect securely are refused until their
@@ -30,8 +31,9 @@ Settings come from, in rising order: built-in defaults, a YAML file (--config, o
 refserver.yaml in the configuration folder), environment variables BREAKWATER_*
 (BREAKWATER_ADMIN_LISTEN for admin.listen), and flags.`
 
-const rootExample = `  refserver                                     serve on opc.tcp://:4840
-  refserver --listen opc.tcp://127.0.0.1:48400  serve on loopback only
+const rootExample = `  refserver                                     serve on ports 4840 (opc.tcp) and 4843 (opc.wss, opc.https)
+  refserver --listen opc.tcp://127.0.0.1:48400  serve opc.tcp on loopback only
+  refserver --listen-shared :4840               serve all three on one port
   refserver --trust-all --demo-variables 100000 accept any certificate, for a mass test
   refserver user add alice --admin              let alice in; asks for the password
   refserver pki list                            which certificates are trusted, which were refused
