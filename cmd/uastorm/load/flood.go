@@ -54,9 +54,10 @@ type flood struct {
 	work sync.WaitGroup
 	ctx  context.Context
 
-	mu    sync.Mutex
-	facts FloodFacts
-	live  int
+	mu       sync.Mutex
+	facts    FloodFacts
+	live     int
+	sessions map[int]*session // of slow readers, which survive their connections
 }
 
 // flood starts what a phase asks for; the floods end when ctx does.
@@ -77,7 +78,7 @@ func (e *Engine) flood(ctx context.Context, f *Flood) (floods []*flood) {
 		{"hellos", f.Hellos, func(w *flood, ctx context.Context, i int) error { return w.silent(ctx, i, true) }},
 		{"OPN", f.OPN, (*flood).opn},
 		{"slow readers", f.SlowReaders, (*flood).slowReader},
-		{"sessions", f.Sessions, (*flood).session},
+		{"sessions", f.Sessions, (*flood).neverActivated},
 	} {
 		if k.n == 0 {
 			continue
@@ -87,17 +88,51 @@ func (e *Engine) flood(ctx context.Context, f *Flood) (floods []*flood) {
 		for i := range k.n {
 			at := next + i
 			w.work.Go(func() {
-				for ctx.Err() == nil {
+				for more := true; more; more = pause(ctx, floodPause) {
 					w.ended(k.once(w, ctx, at))
-					if !pause(ctx, floodPause) {
-						return
-					}
 				}
+				w.cleanUp(at)
 			})
 		}
 		next += k.n
 	}
 	return floods
+}
+
+// session returns the session of a flooder and, unless s is nil, sets it.
+func (w *flood) session(i int, s *session) *session {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if s != nil {
+		if w.sessions == nil {
+			w.sessions = map[int]*session{}
+		}
+		w.sessions[i] = s
+	}
+	return w.sessions[i]
+}
+
+// forget is for a session that the server does not know any more.
+func (w *flood) forget(i int) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	delete(w.sessions, i)
+}
+
+// cleanUp ends a session whose connection cannot carry its end: half a request
+// stands in it, or the server has closed it.
+func (w *flood) cleanUp(i int) {
+	l := link{session: w.session(i, nil)}
+	if l.session == nil {
+		return
+	}
+	ctx := context.WithoutCancel(w.ctx)
+	if err := l.step(ctx, func(ctx context.Context) (*conn, error) {
+		return w.e.target.open(ctx, w.e.sources.at(groupFlood, i), smallBuffer)
+	}); err != nil {
+		w.e.rec.Event("a flood's session could not be closed: " + err.Error())
+	}
+	l.end()
 }
 
 // end waits for the flooders and says what they got.
@@ -153,9 +188,11 @@ func (w *flood) ended(err error) {
 
 // refused notes that the server did not take one.
 func (w *flood) refused(err error) error {
-	w.mu.Lock()
-	w.facts.Refused++
-	w.mu.Unlock()
+	if w.ctx.Err() == nil {
+		w.mu.Lock()
+		w.facts.Refused++
+		w.mu.Unlock()
+	}
 	return err
 }
 
@@ -285,15 +322,23 @@ func (t *Target) falseOpen() []byte {
 // slowReader asks for values again and again and never reads an answer.
 func (w *flood) slowReader(ctx context.Context, i int) error {
 	w.e.rec.Attempt()
-	l := link{}
-	if err := l.step(ctx, func(ctx context.Context) (*conn, error) {
+	l := link{session: w.session(i, nil)}
+	err := l.step(ctx, func(ctx context.Context) (*conn, error) {
 		return w.e.target.open(ctx, w.e.sources.at(groupFlood, i), 0)
-	}); err != nil {
-		l.end()
+	})
+	w.session(i, l.session)
+	if err != nil {
+		if l.failed(err) { // the server has forgotten the session
+			w.forget(i)
+		}
+		l.drop()
 		return w.refused(err)
 	}
 	c := l.conn
-	defer c.endUnread()
+	defer func() {
+		_ = c.nc.Close()
+		c.ch.Release()
+	}()
 	done := w.opened()
 	_ = c.nc.SetDeadline(time.Time{})
 	defer until(ctx, c.nc)()
@@ -345,8 +390,8 @@ func (c *conn) endUnread() {
 	c.ch.Release()
 }
 
-// session creates a session and never activates it.
-func (w *flood) session(ctx context.Context, i int) error {
+// neverActivated creates a session and leaves it at that.
+func (w *flood) neverActivated(ctx context.Context, i int) error {
 	w.e.rec.Attempt()
 	c, err := w.e.target.open(ctx, w.e.sources.at(groupFlood, i), smallBuffer)
 	if err != nil {
