@@ -141,6 +141,13 @@ func (c *calls) Gone(p *transport.Peer) {
 
 // cut ends a channel whose client has gone, whatever still holds it.
 func (ch *logicalChannel) cut() {
+	ch.sever()
+	ch.release()
+}
+
+// sever ends a channel although something holds it: its sessions wait for
+// ActivateSession on another one.
+func (ch *logicalChannel) sever() {
 	ch.mu.Lock()
 	ended := ch.ended
 	ch.ended = true
@@ -149,7 +156,6 @@ func (ch *logicalChannel) cut() {
 		ch.end()
 		ch.calls.dispatch.set.Sessions.ChannelClosed(ch)
 	}
-	ch.release()
 }
 
 // activated notes that the client of a session has shown to have the key of its certificate.

@@ -1,6 +1,7 @@
 package stack
 
 import (
+	"bytes"
 	"context"
 	"crypto/x509"
 	"encoding/binary"
@@ -38,9 +39,9 @@ type logicalChannel struct {
 	lasting   bool
 	peer      atomic.Pointer[transport.Peer] // of the call that came last with an identity
 
-	certificate atomic.Pointer[x509.Certificate] // the client's, of CreateSession; nil under None
-	proven      atomic.Bool                      // the client has signed with its key
-	done        chan struct{}
+	introduced atomic.Pointer[introduction] // nil under None
+	proven     atomic.Bool                  // the client has signed with its key
+	done       chan struct{}
 
 	mu       sync.Mutex
 	ended    bool
@@ -48,6 +49,12 @@ type logicalChannel struct {
 	attached int // activated sessions, of a WebSocket
 	pending  map[uint32]*call
 	last     uint32 // request id
+}
+
+// An introduction is the certificate with which CreateSession introduced the client.
+type introduction struct {
+	certificate *x509.Certificate
+	chain       []byte // with its issuers, for another look when the trust list has changed
 }
 
 // errNoCall is returned for a request that has been answered.
@@ -73,19 +80,20 @@ func tlsMode(p *security.Policy) ua.MessageSecurityMode {
 
 // PeerCertificate implements session.Channel.
 func (ch *logicalChannel) PeerCertificate() []byte {
-	if c := ch.certificate.Load(); c != nil {
-		return c.Raw
+	if i := ch.introduced.Load(); i != nil {
+		return i.certificate.Raw
 	}
 	return nil
 }
 
 // TakeCertificate implements session.Introduced.
 func (ch *logicalChannel) TakeCertificate(ctx context.Context, chain []byte) error {
+	chain = bytes.Clone(chain) // it may alias the request
 	cert, err := ch.calls.srv.validatePeer(ctx, chain, ch.policy)
 	if err != nil {
 		return uastatus.New(pki.WireCode(err), "client certificate", err)
 	}
-	ch.certificate.Store(cert)
+	ch.introduced.Store(&introduction{cert, chain})
 	return nil
 }
 

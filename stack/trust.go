@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/breakwater-ua/breakwater/securechannel"
+	"github.com/breakwater-ua/breakwater/session"
 	"github.com/breakwater-ua/breakwater/transport"
 	"github.com/gopcua/opcua/ua"
 )
@@ -13,8 +14,9 @@ import (
 // connected already. Newcomers meet it at once.
 const trustInterval = 2 * time.Second
 
-// watchTrust looks at the open channels again whenever the trust list has
-// changed, and closes those whose certificate it no longer trusts.
+// watchTrust looks at the open channels, and those of sessions over HTTPS, again
+// whenever the trust list has changed, and closes those whose certificate it no
+// longer trusts.
 func (s *Server) watchTrust(ctx context.Context) {
 	tick := time.NewTicker(trustInterval)
 	defer tick.Stop()
@@ -37,6 +39,21 @@ func (s *Server) watchTrust(ctx context.Context) {
 			if _, err := s.validatePeer(ctx, ch.PeerChain(), ch.SecurityPolicy()); err != nil {
 				s.log.Warn("channel closed: its certificate is not trusted any more", "remote", ch.RemoteAddr(), "error", err)
 				ch.Close(transport.SecurityError, ua.StatusBadSecurityChecksFailed)
+			}
+			return ctx.Err() == nil
+		})
+		s.sessions.Each(func(sess *session.Session) bool {
+			ch, ok := sess.Channel().(*logicalChannel)
+			if !ok {
+				return true
+			}
+			i := ch.introduced.Load()
+			if i == nil {
+				return true
+			}
+			if _, err := s.validatePeer(ctx, i.chain, ch.policy); err != nil {
+				s.log.Warn("session lost its channel: its certificate is not trusted any more", "remote", ch.RemoteAddr(), "error", err)
+				ch.sever()
 			}
 			return ctx.Err() == nil
 		})
