@@ -109,9 +109,14 @@ func NewAddressLimiter(perSecond float64) (*AddressLimiter, error) {
 	if perSecond <= 0 {
 		return nil, wrong("ConnectionsPerSecondPerAddress", int64(perSecond), "it must be positive, or 0 for none")
 	}
-	burst := max(1, int(perSecond))
+	return NewAddressBuckets(perSecond, max(1, int(perSecond))), nil
+}
+
+// NewAddressBuckets is an AddressLimiter for anything else that one address may
+// do so often; perSecond and burst must be positive.
+func NewAddressBuckets(perSecond float64, burst int) *AddressLimiter {
 	return &AddressLimiter{limit: rate.Limit(perSecond), burst: burst, buckets: map[netip.Prefix]*rate.Limiter{},
-		overflow: rate.NewLimiter(rate.Limit(perSecond), burst)}, nil
+		overflow: rate.NewLimiter(rate.Limit(perSecond), burst)}
 }
 
 // Allow takes a token of the address's bucket.

@@ -16,7 +16,7 @@ func admissions(tb testing.TB, p *isolation.Provider, key string) func() {
 	if err != nil {
 		tb.Fatal(err)
 	}
-	d := &dispatcher{provider: p, short: newWaiting(false, (*isolation.Lease).Run), cost: (&Options{Limits: Limits{}.resolved()}).cost()}
+	d := &dispatcher{provider: p, short: newWaiting(false, (*isolation.Lease).Run), cost: newRequestCost(&Options{Limits: Limits{}.resolved()}).of}
 	var slot atomic.Value // as in a session
 	b := &binding{}
 	b.owners[isolation.Other] = owner

@@ -98,7 +98,7 @@ func (s *Server) newDispatcher() *dispatcher {
 		provider: s.provider,
 		planner:  s.planner,
 		owners:   newOwners(s.provider, o.Classifier),
-		cost:     o.cost(),
+		cost:     s.cost.of,
 		short:    newWaiting(fifo, (*isolation.Lease).Run),
 		slow:     newWaiting(fifo, (*isolation.Lease).Execute),
 	}
@@ -112,15 +112,6 @@ func (s *Server) newDispatcher() *dispatcher {
 	d.requests.New = func() any { return new(request) }
 	d.base, d.halt = context.WithCancelCause(context.Background())
 	return d
-}
-
-// cost is what a request of a size is charged.
-func (o *Options) cost() func(size int) int64 {
-	most := int64(o.Limits.MaxMessageSize)
-	if o.RequestCost == CostEncoded {
-		return func(size int) int64 { return min(most, 4*int64(size)+4096) }
-	}
-	return func(int) int64 { return most }
 }
 
 // hosts lists the names and addresses for the certificate: the machine's, those

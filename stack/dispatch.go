@@ -245,6 +245,8 @@ func (d *dispatcher) route(ch channel, r *request, body []byte) (*service.Entry,
 		return entry, ua.StatusBadServiceUnsupported
 	case d.draining.Load() && entry.MayBlock:
 		return entry, d.halted(entry)
+	case entry.OnDiscoveryChannel:
+		return entry, d.srv.discovery.admit(ch, &r.Request)
 	case entry.NeedsSession && r.Header.AuthenticationToken.IsNull() && d.sessionless.admits(ch, entry):
 		code := d.sessionless.enter()
 		r.sessionless = code == ua.StatusOK

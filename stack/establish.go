@@ -22,9 +22,11 @@ type establishment struct {
 	inFlight int
 	limit    int // 0 = none
 	queue    int
+	shadow   bool
 	waiting  []chan struct{}
 
 	refused  atomic.Uint64
+	shadowed atomic.Uint64 // admitted in shadow mode
 	took     histogram
 	finished atomic.Uint64
 }
@@ -42,6 +44,7 @@ func (e *establishment) configure(o *Options) {
 	r := &o.RateLimits
 	e.mu.Lock()
 	defer e.mu.Unlock()
+	e.shadow = o.Shadow
 	e.limit, e.queue = r.MaxConcurrentSessionEstablishment, r.SessionEstablishmentQueueLimit
 	if r.Disabled || r.EstablishmentUnlimited {
 		e.limit = 0
@@ -98,6 +101,12 @@ func (e *establishment) enter(ctx context.Context, r *request) ua.StatusCode {
 		return ua.StatusOK
 	}
 	if len(e.waiting) >= e.queue {
+		if e.shadow {
+			e.inFlight++
+			e.mu.Unlock()
+			e.shadowed.Add(1)
+			return ua.StatusOK
+		}
 		e.mu.Unlock()
 		return e.refuse(r, isolation.Capacity)
 	}

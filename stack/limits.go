@@ -3,10 +3,12 @@ package stack
 import (
 	"fmt"
 	"reflect"
+	"time"
 
 	"github.com/gopcua/opcua/id"
 
 	"github.com/breakwater-ua/breakwater/isolation"
+	"github.com/breakwater-ua/breakwater/securechannel"
 	"github.com/breakwater-ua/breakwater/uabinary"
 )
 
@@ -28,8 +30,8 @@ type Overrun struct {
 	Limit int64  `json:"limit"`
 }
 
-// live are the limits that can change while a server runs; the rest of Limits,
-// RateLimits and Isolation needs a restart.
+// live are the limits that can change while a server runs, with RequestCost and
+// Shadow; the rest of Limits, RateLimits, Isolation and Budget needs a restart.
 var live = map[string]bool{
 	"Limits.MaxSessions": true, "Limits.MaxChannels": true, "Limits.MaxExecutingRequests": true,
 	"Limits.MaxQueuedRequests": true, "Limits.MaxParkedRequests": true, "Limits.RunSlots": true,
@@ -40,15 +42,20 @@ var live = map[string]bool{
 	"RateLimits.ConnectionsUnlimited": true, "RateLimits.ConnectionsPerSecondPerAddress": true,
 	"RateLimits.PoliteRefusalsPerSecond": true, "RateLimits.MaxConcurrentSessionEstablishment": true,
 	"RateLimits.SessionEstablishmentQueueLimit": true, "RateLimits.EstablishmentUnlimited": true,
+	"RateLimits.MaxCryptoWait": true, "RateLimits.DiscoveryPerSecond": true, "RateLimits.DiscoveryBurst": true,
+	"Limits.MinTokenLifetime": true, "Limits.MaxTokenLifetime": true, "Limits.MaxOutstandingPerConnection": true,
+
+	"Budget.MaxBytes": true, "Budget.SessionlessBytes": true, "Retry.Min": true, "Retry.Max": true,
 
 	"Isolation.MaxTrackedOwners": true, "Isolation.DefaultWeight": true, "Isolation.MaxRetainedMessageBytes": true,
 	"Isolation.MaxOwnerKeyLength": true, "Isolation.BootstrapReservedBytes": true, "Isolation.ReconnectReservedBytes": true,
 	"Isolation.Stages": true, "Isolation.TrustedOwners": true, // their keys stay, see Provider.Apply
 }
 
-// ApplyLimits puts the Limits, RateLimits and Isolation of other options in
-// force while the server runs; the rest of the options is not looked at. They
-// are validated as a whole: on an error, an *OptionError, nothing has changed. A
+// ApplyLimits puts the Limits, RateLimits, Isolation, Budget, Retry, RequestCost
+// and Shadow of other options in force while the server runs; the rest of the
+// options is not looked at. The size of a shared Budget is its owner's to change,
+// with Resize; another ApplyLimits divides it anew. The limits are validated as a whole: on an error, an *OptionError, nothing has changed. A
 // field that cannot change says that it needs a restart. With dryRun nothing
 // changes in any case, and the report says what would. Limits below what is in
 // use take nothing away; they refuse until enough was returned.
@@ -57,6 +64,10 @@ func (s *Server) ApplyLimits(o Options, dryRun bool) (*LimitsReport, error) {
 	defer s.limits.Unlock()
 	next := s.inForce
 	next.Limits, next.RateLimits, next.Isolation = o.Limits, o.RateLimits, o.Isolation
+	next.Budget, next.Retry, next.RequestCost, next.Shadow = o.Budget, o.Retry, o.RequestCost, o.Shadow
+	if next.Budget.Shared != s.inForce.Budget.Shared {
+		return nil, bad("Budget.Shared", "another budget needs a restart")
+	}
 	if err := next.Validate(); err != nil {
 		return nil, err
 	}
@@ -67,11 +78,18 @@ func (s *Server) ApplyLimits(o Options, dryRun bool) (*LimitsReport, error) {
 		have, new any
 	}{
 		{"Limits", s.inForce.Limits, next.Limits}, {"RateLimits", s.inForce.RateLimits, next.RateLimits},
-		{"Isolation", s.inForce.Isolation, next.Isolation},
+		{"Isolation", s.inForce.Isolation, next.Isolation}, {"Budget", s.inForce.Budget, next.Budget},
+		{"Retry", s.inForce.Retry, next.Retry},
 	} {
 		if err := r.compare(g.name, reflect.ValueOf(g.have), reflect.ValueOf(g.new)); err != nil {
 			return nil, err
 		}
+	}
+	if next.RequestCost != s.inForce.RequestCost {
+		r.Changed = append(r.Changed, "RequestCost")
+	}
+	if next.Shadow != s.inForce.Shadow {
+		r.Changed = append(r.Changed, "Shadow")
 	}
 	var err error
 	if r.Plan, err = next.plan(); err != nil {
@@ -125,6 +143,20 @@ func (r *LimitsReport) measure(s *Server, next *Options) {
 	if slots, _ := s.provider.RunSlots(); r.Plan.RunSlots > 0 {
 		over("Limits.RunSlots", slots, r.Plan.RunSlots)
 	}
+	if next.Budget.Shared == nil {
+		over("Budget.MaxBytes", s.budget.Reserved(), next.Budget.MaxBytes)
+	}
+	if l := &next.RateLimits; !l.Disabled && !l.EstablishmentUnlimited {
+		running, waiting := s.establish.usage()
+		over("RateLimits.MaxConcurrentSessionEstablishment", int64(running), int64(l.MaxConcurrentSessionEstablishment))
+		over("RateLimits.SessionEstablishmentQueueLimit", int64(waiting), int64(l.SessionEstablishmentQueueLimit))
+	}
+	var most int
+	s.channels.Each(func(ch *securechannel.Channel) bool {
+		most = max(most, ch.Outstanding())
+		return true
+	})
+	over("Limits.MaxOutstandingPerConnection", int64(most), int64(next.Limits.MaxOutstandingPerConnection))
 }
 
 // apply changes the parts. The gate comes first, because it alone may refuse.
@@ -151,8 +183,20 @@ func (s *Server) apply(next Options, plan *isolation.Plan) error {
 		return &OptionError{Field: "RateLimits", Reason: err.Error()}
 	}
 	s.plan = plan
+	s.provider.Shadow(next.Shadow)
 	s.establish.configure(&next)
+	s.discovery.configure(&next)
 	l := &next.Limits
+	if next.Budget.Shared == nil {
+		_ = s.budget.Resize(next.Budget.MaxBytes, next.Budget.SessionlessBytes) // validated
+	}
+	s.planner.Clamp(next.Retry.Min, next.Retry.Max, time.Now())
+	s.cost.encoded.Store(next.RequestCost == CostEncoded)
+	_ = s.channels.Apply(securechannel.Bounds{ // validated
+		MinTokenLifetime: l.MinTokenLifetime, MaxTokenLifetime: l.MaxTokenLifetime,
+		MaxCryptoWait: next.RateLimits.MaxCryptoWait, MaxOutstandingPerConnection: l.MaxOutstandingPerConnection,
+		Shadow: next.Shadow,
+	})
 	s.sessions.Resize(l.MaxSessions, l.MinSessionTimeout, l.MaxSessionTimeout, l.ActivationTimeout)
 	s.sessions.EvictDetached(l.EvictDetachedSessions)
 	if v := s.space.Variable(uabinary.NumericID(0, id.Server_ServerCapabilities_MaxSessions)); v != nil {

@@ -77,6 +77,7 @@ func (s *Server) gateOptions(o *Options) transport.GateOptions {
 		Classifier:              o.Classifier,
 		Hint:                    s.planner.Slot,
 		ProxyPeers:              o.ProxyPeers,
+		Shadow:                  o.Shadow,
 		HelloTimeout:            o.Limits.HelloTimeout,
 		Logger:                  s.log,
 	}

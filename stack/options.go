@@ -60,6 +60,11 @@ type Options struct {
 	Budget     Budget
 	// Retry clamps the hints that refused clients get.
 	Retry Retry
+	// Shadow tries limits out: what the rate limiters, the establishment limits
+	// and isolation would refuse is counted (metric shadow_refusals_total) and let
+	// pass. It does not apply to memory (partial messages, the bytes of requests),
+	// to MaxChannels and MaxSessions, nor to the bounds of one session or connection.
+	Shadow bool
 
 	// Isolation divides the server between the owners of connections and
 	// requests. Zero: Balanced, with floors for start-up work, sessions that
@@ -236,6 +241,11 @@ type RateLimits struct {
 	// which a new secure channel is still begun; over it the client is told when
 	// to come back. 0: 2 s; negative: no bound. Not affected by Disabled.
 	MaxCryptoWait time.Duration
+	// DiscoveryPerSecond and DiscoveryBurst bound the FindServers and
+	// GetEndpoints requests of one remote address (an IPv6 address counts by its
+	// /64) on channels without a session; more are refused with BadServerTooBusy.
+	// 0: 500 and 1,000; a negative DiscoveryPerSecond: no such limit.
+	DiscoveryPerSecond, DiscoveryBurst int
 	// ListenBacklog is the length of the queue of connections the operating
 	// system keeps for us. 0 or negative: 512.
 	ListenBacklog int

@@ -14,7 +14,7 @@ type overloadMetrics struct {
 	usage, capacity, owners, rejections, runSlots, runSlotsMax, queued *prometheus.Desc
 	polite, tokens                                                     *prometheus.Desc
 	establishing, establishWaiting, establishRefused, establishTime    *prometheus.Desc
-	backlog, rate, level                                               *prometheus.Desc
+	backlog, rate, level, shadowed                                     *prometheus.Desc
 }
 
 func newOverloadMetrics(desc func(name, help string, labels ...string) *prometheus.Desc) overloadMetrics {
@@ -35,6 +35,7 @@ func newOverloadMetrics(desc func(name, help string, labels ...string) *promethe
 		backlog:          desc("retry_backlog_seconds", "How long the slots handed out to refused clients still take."),
 		rate:             desc("retry_rate", "Sessions per second that the planner expects to serve."),
 		level:            desc("service_level", "Server/ServiceLevel as last published."),
+		shadowed:         desc("shadow_refusals_total", "What would have been refused and was let pass, in shadow mode.", "limit", "reason"),
 	}
 }
 
@@ -51,6 +52,9 @@ func (c *collector) collectOverload(ch chan<- prometheus.Metric, gauge, counter 
 		gauge(m.capacity, float64(u.Capacity), u.Name)
 		for r := isolation.InvalidOwner; r < isolation.Reasons; r++ {
 			counter(m.rejections, float64(s.provider.Refused(isolation.Stage(i), r)), u.Name, r.String())
+			if n := s.provider.Shadowed(isolation.Stage(i), r); n > 0 {
+				counter(m.shadowed, float64(n), u.Name, r.String())
+			}
 		}
 	}
 	gauge(m.owners, float64(owners))
@@ -60,7 +64,14 @@ func (c *collector) collectOverload(ch chan<- prometheus.Metric, gauge, counter 
 	gauge(m.queued, float64(s.dispatch.short.queue.Len()+s.dispatch.slow.queue.Len()))
 
 	now := time.Now()
-	counter(m.polite, float64(s.connections.Usage().Polite))
+	connections := s.connections.Usage()
+	counter(m.polite, float64(connections.Polite))
+	for reason, n := range connections.Shadowed {
+		counter(m.shadowed, float64(n), "connections", reason.String())
+	}
+	counter(m.shadowed, float64(s.establish.shadowed.Load()), "establishment", isolation.Capacity.String())
+	counter(m.shadowed, float64(s.channels.Shadowed()), "crypto wait", isolation.Capacity.String())
+	counter(m.shadowed, float64(s.discovery.shadowed.Load()), "discovery", "rate")
 	if t := s.connections.Tokens(); t != nil {
 		shared, bootstrap, reconnect, trusted := t.Tokens(now)
 		gauge(m.tokens, shared, "shared")

@@ -22,7 +22,12 @@ func (o Options) Plan() (*isolation.Plan, error) {
 func (o *Options) plan() (*isolation.Plan, error) {
 	p, err := isolation.CreatePlan(o.Isolation, o.totals())
 	if err != nil {
-		return nil, isolationError(err)
+		err = isolationError(err)
+		var e *OptionError
+		if errors.As(err, &e) && e.Field == "Limits.MaxChannels" {
+			e.Reason += o.Limits.descriptors()
+		}
+		return nil, err
 	}
 	return p, nil
 }
@@ -113,11 +118,14 @@ func (s *Server) divide() error {
 		}
 	}
 	s.plan, s.provider = plan, isolation.NewProvider(plan)
+	s.provider.Shadow(o.Shadow)
 	ro := retry.Options{Min: o.Retry.Min, Max: o.Retry.Max}
 	if s.gate != nil { // NewKey has measured one operation
 		ro.Workers, ro.PrivateOperation = s.gate.Workers(), s.gate.MeanOperation()
 	}
 	s.planner = retry.New(ro)
+	s.discovery.configure(o)
+	s.cost = newRequestCost(o)
 	s.logPlan(plan)
 	return nil
 }

@@ -57,6 +57,8 @@ type Server struct {
 	planner    *retry.Planner
 	perAddress *isolation.AddressLimiter // nil: no limit
 	establish  *establishment
+	discovery  discovery
+	cost       *requestCost
 	limits     sync.Mutex // taken by ApplyLimits; guards inForce, plan and perAddress
 	published  publishedLevel
 	inForce    Options // resolved, with the limits that ApplyLimits has changed

@@ -59,7 +59,10 @@ func (o Options) Validate() error {
 		return &OptionError{Field: "Limits", Reason: err.Error()}
 	}
 	if l.MaxChannels <= l.MaxSessions {
-		return bad("Limits.MaxChannels", "is %d; %d sessions need at least %d channels", l.MaxChannels, l.MaxSessions, l.MaxSessions+1)
+		return bad("Limits.MaxChannels", "is %d; %d sessions need at least %d channels%s", l.MaxChannels, l.MaxSessions, l.MaxSessions+1, l.descriptors())
+	}
+	if l.MinTokenLifetime < time.Second {
+		return bad("Limits.MinTokenLifetime", "is %v, need at least 1 s", l.MinTokenLifetime)
 	}
 	for _, f := range []struct {
 		field    string
@@ -137,6 +140,10 @@ func (o Options) resolved() Options {
 	r.ConnectionBurst = or(r.ConnectionBurst, 1000)
 	r.MaxConcurrentSessionEstablishment = or(r.MaxConcurrentSessionEstablishment, max(8*runtime.NumCPU(), 128))
 	r.SessionEstablishmentQueueLimit = max(r.SessionEstablishmentQueueLimit, 0)
+	if r.DiscoveryPerSecond == 0 {
+		r.DiscoveryPerSecond = 500
+	}
+	r.DiscoveryBurst = or(r.DiscoveryBurst, 1000)
 	if r.MaxCryptoWait == 0 {
 		r.MaxCryptoWait = 2 * time.Second
 	}
@@ -175,6 +182,9 @@ func (l Limits) resolved() Limits {
 	l.HelloTimeout, l.HandshakeTimeout, l.AssemblyTimeout = t.HelloTimeout, t.HandshakeTimeout, t.AssemblyTimeout
 	l.MaxSessions = or(l.MaxSessions, 1000)
 	l.MaxChannels = or(l.MaxChannels, 2*l.MaxSessions+10)
+	if most := transport.MaxConnections(); most > 0 { // what the gate would refuse must not stand in the plan
+		l.MaxChannels = min(l.MaxChannels, most)
+	}
 	l.MaxExecutingRequests = or(l.MaxExecutingRequests, 100)
 	l.MaxQueuedRequests = or(l.MaxQueuedRequests, 200)
 	if l.RunSlots == 0 {
@@ -198,6 +208,14 @@ func (l Limits) resolved() Limits {
 	l.MaxArrayLength = or(l.MaxArrayLength, 1_000_000)
 	l.MaxNestingLevel = or(l.MaxNestingLevel, 100)
 	return l
+}
+
+// descriptors says, in an error about MaxChannels, that more is not to be had.
+func (l *Limits) descriptors() string {
+	if most := transport.MaxConnections(); most > 0 && l.MaxChannels == most {
+		return fmt.Sprintf("; the process may hold no more than %d connections (ulimit -n)", most)
+	}
+	return ""
 }
 
 func or[T int | time.Duration](v, def T) T {
