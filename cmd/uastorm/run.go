@@ -94,9 +94,9 @@ func (r *runner) measure(ctx context.Context, target *load.Target, sources load.
 	}
 	var lines *measure.Lines
 	if r.output.json != "" {
-		w, end, err := r.create(r.output.json)
-		if err != nil {
-			return nil, nil, fails(exitUsage, err)
+		w, end, openErr := r.create(r.output.json)
+		if openErr != nil {
+			return nil, nil, fails(exitUsage, openErr)
 		}
 		lines = measure.NewLines(w)
 		o.Observers = append(o.Observers, lines)
