@@ -81,8 +81,9 @@ type Identities struct {
 	// Certificates accepts users with a trusted certificate.
 	Certificates bool
 	// CertificateUser says who the holder of a trusted certificate is. Kind and
-	// Certificate of its result are filled in. nil: the user is named after the
-	// certificate's subject and is no administrator.
+	// Certificate of its result are filled in. nil: the user of Users whose
+	// certificate it is, else one named after the certificate's subject who is no
+	// administrator.
 	CertificateUser func(*x509.Certificate) (*Identity, error)
 }
 
@@ -120,6 +121,10 @@ func (d *Identities) Authenticate(ctx context.Context, a *Attempt) (*Identity, e
 				return nil, err
 			}
 			*id = *own
+		} else if d.Users != nil {
+			if u, ok := d.Users.OfCertificate(a.Certificate.Raw); ok {
+				id.User, id.Tenant, id.Admin = u.Name, u.Tenant, u.Admin
+			}
 		}
 		id.Kind, id.Certificate = a.Kind, a.Certificate.Raw
 		return id, nil

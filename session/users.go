@@ -3,6 +3,9 @@ package session
 import (
 	"cmp"
 	"context"
+	"crypto/sha1"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"io/fs"
 	"log/slog"
@@ -52,6 +55,7 @@ type UsersOptions struct {
 //	    password: $argon2id$v=19$m=19456,t=2,p=1$…$…
 //	    admin: true
 //	    tenant: plant-a
+//	    certificates: [3F786850E387550FDAB836ED7E6DC881DE23001B]
 //
 // The file is read again when it changed. While it is there but cannot be read
 // or parsed the last good content stays in force; a file that is gone has no
@@ -117,6 +121,9 @@ func (u *Users) Verify(ctx context.Context, name string, password []byte, remote
 		return User{}, denied(errLocked)
 	}
 	entry := u.current()[name]
+	if entry != nil && entry.stored == "" { // logs in by certificate only
+		entry = nil
+	}
 	if entry != nil && u.cache.has(u.cache.tag(name, entry.stored, password)) {
 		u.lockout.succeeded(k)
 		return entry.User, nil
@@ -260,12 +267,31 @@ func (u *Users) SetPassword(name string, password []byte) error {
 	})
 }
 
-// SetAttributes changes a user's attributes and keeps the password.
+// OfCertificate returns the user whose certificate, as DER, this is. Whether it is
+// trusted, and whether the caller has its key, is for others to find out.
+func (u *Users) OfCertificate(der []byte) (User, bool) {
+	a, b := sha1.Sum(der), sha256.Sum256(der)
+	short, long := hex.EncodeToString(a[:]), hex.EncodeToString(b[:])
+	for _, e := range u.current() {
+		for _, c := range e.Certificates {
+			if t, err := thumbprintOf(c); err == nil && (t == short || t == long) {
+				return e.User, true
+			}
+		}
+	}
+	return User{}, false
+}
+
+// SetAttributes changes a user's attributes and keeps the password; Certificates
+// that are nil stay as they are.
 func (u *Users) SetAttributes(set User) error {
 	return u.change(func(users map[string]*user) error {
 		old := users[set.Name]
 		if old == nil {
 			return ErrUserUnknown
+		}
+		if set.Certificates == nil {
+			set.Certificates = old.Certificates
 		}
 		users[set.Name] = &user{User: set, stored: old.stored, hash: old.hash}
 		return nil

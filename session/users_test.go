@@ -72,7 +72,7 @@ func TestUsersFile(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got := fmt.Sprint(again.List()); got != "[{Jürgen Müller false } {alice true plant}]" {
+	if got := fmt.Sprint(again.List()); got != "[{Jürgen Müller false  []} {alice true plant []}]" {
 		t.Error(got)
 	}
 	got, err := again.Verify(context.Background(), "alice", []byte("wonder"), here)

@@ -2,12 +2,16 @@ package session
 
 import (
 	"bytes"
+	"crypto/sha1"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 	"unicode"
 	"unicode/utf8"
 
@@ -27,9 +31,11 @@ type usersDocument struct {
 }
 
 type userRecord struct {
-	Password string `yaml:"password"`
+	Password string `yaml:"password,omitempty"`
 	Admin    bool   `yaml:"admin,omitempty"`
 	Tenant   string `yaml:"tenant,omitempty"`
+	// Certificates are the thumbprints of certificates that the user may log in with.
+	Certificates []string `yaml:"certificates,omitempty"`
 }
 
 // user is a userRecord ready for use.
@@ -44,6 +50,10 @@ type User struct {
 	Name   string
 	Admin  bool   // may call administrative methods
 	Tenant string // admission scope, "" is the default tenant
+	// Certificates are the user's, by thumbprint: SHA-1 as 40 or SHA-256 as 64
+	// hexadecimal digits. Who logs in with one of them is this user, as who knows
+	// the password is.
+	Certificates []string
 }
 
 // readUsers reads and checks the file. A file that is not there has no users.
@@ -86,11 +96,17 @@ func parseUsers(b []byte) (map[string]*user, error) {
 		if err := checkUserName(name); err != nil {
 			return nil, err
 		}
-		h, err := parsePasswordHash(r.Password)
-		if err != nil {
-			return nil, fmt.Errorf("user %q: %w", name, err)
+		u := &user{User: User{Name: name, Admin: r.Admin, Tenant: r.Tenant, Certificates: r.Certificates}, stored: r.Password}
+		if r.Password != "" || len(r.Certificates) == 0 {
+			var err error
+			if u.hash, err = parsePasswordHash(r.Password); err != nil {
+				return nil, fmt.Errorf("user %q: %w", name, err)
+			}
 		}
-		users[name] = &user{User: User{Name: name, Admin: r.Admin, Tenant: r.Tenant}, stored: r.Password, hash: h}
+		users[name] = u
+	}
+	if err := checkCertificates(users); err != nil {
+		return nil, err
 	}
 	return users, nil
 }
@@ -99,7 +115,7 @@ func parseUsers(b []byte) (map[string]*user, error) {
 func writeUsers(path string, users map[string]*user) error {
 	doc := usersDocument{Users: make(map[string]userRecord, len(users))}
 	for name, u := range users {
-		doc.Users[name] = userRecord{Password: u.stored, Admin: u.Admin, Tenant: u.Tenant}
+		doc.Users[name] = userRecord{Password: u.stored, Admin: u.Admin, Tenant: u.Tenant, Certificates: u.Certificates}
 	}
 	body, err := yaml.Marshal(doc)
 	if err != nil {
@@ -140,6 +156,39 @@ func checkUserName(name string) error {
 	for _, r := range name {
 		if !unicode.IsPrint(r) {
 			return fmt.Errorf("user name %q holds a character that does not print", name)
+		}
+	}
+	return nil
+}
+
+// thumbprintOf reads a thumbprint as people write it: with colons or spaces, in
+// any case.
+func thumbprintOf(s string) (string, error) {
+	t := strings.ToLower(strings.Map(func(r rune) rune {
+		if r == ':' || r == ' ' {
+			return -1
+		}
+		return r
+	}, s))
+	if b, err := hex.DecodeString(t); err != nil || len(b) != sha1.Size && len(b) != sha256.Size {
+		return "", fmt.Errorf("%q is no thumbprint: it has 40 or 64 hexadecimal digits", s)
+	}
+	return t, nil
+}
+
+// checkCertificates sees to it that a certificate is one user's only.
+func checkCertificates(users map[string]*user) error {
+	owner := make(map[string]string)
+	for name, u := range users {
+		for _, c := range u.Certificates {
+			t, err := thumbprintOf(c)
+			if err != nil {
+				return fmt.Errorf("user %q: certificate %w", name, err)
+			}
+			if other, taken := owner[t]; taken && other != name {
+				return fmt.Errorf("certificate %s belongs to two users", t)
+			}
+			owner[t] = name
 		}
 	}
 	return nil
