@@ -111,6 +111,26 @@ func (q *Queue[T]) Remove(e *Entry[T]) bool {
 	return true
 }
 
+// RemoveAll takes out the entries for which of answers true and returns them. of
+// is called with the queue locked and must not use it.
+func (q *Queue[T]) RemoveAll(of func(*Entry[T]) bool) (out []*Entry[T]) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	for l, n := q.turn, len(q.lanes); n > 0; n-- {
+		following := l.next
+		for e := l.first; e != nil; {
+			next := e.next
+			if of(e) {
+				q.unlink(e)
+				out = append(out, e)
+			}
+			e = next
+		}
+		l = following
+	}
+	return out
+}
+
 // Displace takes out the newest entry of the owner that holds the largest cost
 // and returns it, or nil when that is the newcomer itself or nobody holds more
 // than fair, the newcomer's share.

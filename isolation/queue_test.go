@@ -170,3 +170,32 @@ func BenchmarkQueue(b *testing.B) {
 		q.Push(q.Pop(always))
 	}
 }
+
+// Entries of several owners are taken out in one go; the others keep their order.
+func TestQueueRemoveAll(t *testing.T) {
+	o := ownersOf(t, 1, 1, 1)
+	for mask := range 1 << 6 { // every subset of six entries
+		q := NewQueue[int](false)
+		for i := range 6 {
+			q.Push(&Entry[int]{Value: i, Owner: o[i%3], Cost: 1})
+		}
+		gone := q.RemoveAll(func(e *Entry[int]) bool { return mask>>e.Value&1 == 1 })
+		for _, e := range gone {
+			if mask>>e.Value&1 == 0 || q.Remove(e) {
+				t.Fatalf("mask %b: took out %d, or left it in", mask, e.Value)
+			}
+		}
+		left := 0
+		last := [3]int{-1, -1, -1}
+		for e := q.Pop(always); e != nil; e = q.Pop(always) {
+			left++
+			if mask>>e.Value&1 == 1 || e.Value < last[e.Value%3] {
+				t.Fatalf("mask %b: %d came", mask, e.Value)
+			}
+			last[e.Value%3] = e.Value
+		}
+		if left+len(gone) != 6 || q.Len() != 0 || q.Owners() != 0 {
+			t.Fatalf("mask %b: %d out, %d left", mask, len(gone), left)
+		}
+	}
+}

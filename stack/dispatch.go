@@ -94,6 +94,8 @@ func (d *dispatcher) closed(ch channel) {
 	d.channels.Add(-1)
 	d.owners.closed(ch)
 	d.set.Calls().CancelOwner(ch, ua.StatusBadSecureChannelClosed)
+	d.hangUp(&d.short, ch)
+	d.hangUp(&d.slow, ch)
 }
 
 // Message implements securechannel.Handler.

@@ -146,14 +146,32 @@ func (d *dispatcher) wait(r *request, m carrier, w *waiting) {
 func (d *dispatcher) enqueue(r *request, w *waiting) {
 	r.waited = true
 	e := &isolation.Entry[*request]{Value: r, Owner: r.owner, Cost: 1}
-	ctx := r.ctx // once it is pushed, r belongs to whoever takes e out
+	ctx, ch := r.ctx, r.ch // once it is pushed, r belongs to whoever takes e out
 	context.AfterFunc(ctx, func() { d.abandon(w, e, ctx) })
 	w.n.Add(1)
 	w.queue.Push(e)
 	if ctx.Err() != nil {
 		d.abandon(w, e, ctx)
 	}
+	select {
+	case <-ch.Done(): // nobody may call hangUp any more
+		d.hangUp(w, ch)
+	default:
+	}
 	d.pump(w)
+}
+
+// hangUp ends the requests that wait and whose channel has ended: nobody would
+// read their answers, and others want their places.
+func (d *dispatcher) hangUp(w *waiting, ch channel) {
+	if !w.any() {
+		return
+	}
+	for _, e := range w.queue.RemoveAll(func(e *isolation.Entry[*request]) bool { return e.Value.ch == ch }) {
+		w.n.Add(-1)
+		d.end(e.Value, ua.StatusBadSecureChannelClosed)
+		d.blocking.leave()
+	}
 }
 
 // abandon answers a request whose context ended while it waited.
