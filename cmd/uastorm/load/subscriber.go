@@ -96,7 +96,7 @@ func (s *subscriber) publishing(c *conn) {
 
 // publish sends a Publish request (OPC 10000-4 §5.14.5, Publish) that acknowledges.
 func (s *subscriber) publish(c *conn, acks ...*ua.SubscriptionAcknowledgement) {
-	err := c.send(&ua.PublishRequest{SubscriptionAcknowledgements: acks}, 0, func(body []byte, at time.Time, err error) {
+	err := c.send(&ua.PublishRequest{SubscriptionAcknowledgements: acks}, 0, func(body []byte, at time.Time, _ error) {
 		if body == nil {
 			return // the connection has ended
 		}

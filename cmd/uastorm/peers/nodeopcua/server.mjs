@@ -5,7 +5,7 @@ import { createRequire } from "node:module";
 import path from "node:path";
 
 const require = createRequire(path.join(process.env.UASTORM_MODULES, "x.js"));
-const { OPCUAServer, Variant, DataType } = require("node-opcua-server");
+const { OPCUAServer } = require("node-opcua-server");
 const { OPCUACertificateManager } = require("node-opcua-certificate-manager");
 
 const [port, pki] = process.argv.slice(2);
@@ -24,10 +24,10 @@ const folder = own.addFolder("ObjectsFolder", { browseName: "Load" });
 const counter = own.addVariable({ componentOf: folder, nodeId: "s=Counter", browseName: "Counter", dataType: "UInt32", minimumSamplingInterval: 0 });
 own.addVariable({
   componentOf: folder, nodeId: "s=SetPoint", browseName: "SetPoint", dataType: "Double", minimumSamplingInterval: 0,
-  value: new Variant({ dataType: DataType.Double, value: 21.5 }),
+  value: { dataType: "Double", value: 21.5 },
 });
 let n = 0;
-const timer = setInterval(() => counter.setValueFromSource({ dataType: DataType.UInt32, value: ++n }), 100);
+const timer = setInterval(() => counter.setValueFromSource({ dataType: "UInt32", value: ++n }), 100);
 await server.start();
 console.log("ready");
 for (const signal of ["SIGTERM", "SIGINT"]) {
