@@ -43,6 +43,7 @@ type config struct {
 	RateLimits      rateLimitsConfig `yaml:"rateLimits"`
 	Retry           retryConfig      `yaml:"retry"`
 	Budget          budgetConfig     `yaml:"budget"`
+	Shadow          bool             `yaml:"shadow"`
 	Isolation       isolationConfig  `yaml:"isolation"`
 	HTTP            httpConfig       `yaml:"http"`
 	TLS             tlsConfig        `yaml:"tls"`
@@ -140,6 +141,8 @@ type rateLimitsConfig struct {
 	MaxConcurrentSessionEstablishment int           `yaml:"maxConcurrentSessionEstablishment"`
 	SessionEstablishmentQueueLimit    int           `yaml:"sessionEstablishmentQueueLimit"`
 	MaxCryptoWait                     time.Duration `yaml:"maxCryptoWait" negative:"no bound"`
+	DiscoveryPerSecond                int           `yaml:"discoveryPerSecond" negative:"no such limit"`
+	DiscoveryBurst                    int           `yaml:"discoveryBurst"`
 	ListenBacklog                     int           `yaml:"listenBacklog"`
 }
 
@@ -182,7 +185,7 @@ func defaultConfig() *config {
 			MaxNodesPerRegisterNodes: 10_000, MaxNodesPerTranslateBrowsePaths: 10_000, MaxMonitoredItemsPerCall: 10_000,
 			MaxBrowseContinuationPoints: 50, MaxArrayLength: 1_000_000, MaxNestingLevel: 100,
 		},
-		RateLimits: rateLimitsConfig{ConnectionsPerSecond: 500, ConnectionBurst: 1000, PoliteRefusalsPerSecond: 2000, MaxCryptoWait: 2 * time.Second, ListenBacklog: 512},
+		RateLimits: rateLimitsConfig{ConnectionsPerSecond: 500, ConnectionBurst: 1000, PoliteRefusalsPerSecond: 2000, MaxCryptoWait: 2 * time.Second, DiscoveryPerSecond: 500, DiscoveryBurst: 1000, ListenBacklog: 512},
 		Retry:      retryConfig{Min: 50 * time.Millisecond, Max: 30 * time.Second},
 		HTTP:       httpConfig{None: true, MaxSessionless: 32, AllowedOrigins: []string{}, RequestBurst: 100},
 		Governors:  defaultGovernors(),

@@ -31,10 +31,13 @@ type liveLimits struct {
 	inForce config
 }
 
-// changeable are the sections that may change; of isolation not all.
+// changeable are the sections that may change; of isolation and limits not all.
 type changeable struct {
 	Limits     limitsConfig     `yaml:"limits"`
 	RateLimits rateLimitsConfig `yaml:"rateLimits"`
+	Retry      retryConfig      `yaml:"retry"`
+	Budget     budgetConfig     `yaml:"budget"`
+	Shadow     bool             `yaml:"shadow"`
 	Isolation  isolationConfig  `yaml:"isolation"`
 }
 
@@ -51,7 +54,13 @@ func (l *liveLimits) change(next config, dryRun bool) (limitsView, error) {
 	if key := firstFixed(&l.inForce, &next); key != "" {
 		return limitsView{}, fmt.Errorf("%s: a change needs a restart", key)
 	}
-	o := stack.Options{Limits: next.Limits.stack(), RateLimits: next.RateLimits.stack()}
+	if err := next.check(); err != nil {
+		return limitsView{}, err
+	}
+	o := stack.Options{
+		Limits: next.Limits.stack(), RateLimits: next.RateLimits.stack(),
+		Retry: next.Retry.stack(), Budget: next.Budget.stack(), Shadow: next.Shadow,
+	}
 	if err := next.Isolation.stack(&o, next.Listen); err != nil {
 		return limitsView{}, err
 	}
@@ -79,9 +88,9 @@ func (l *liveLimits) change(next config, dryRun bool) (limitsView, error) {
 // judges the limits, does not know of.
 func firstFixed(have, want *config) string {
 	a, b := *have, *want
-	a.Limits, a.RateLimits = b.Limits, b.RateLimits
-	for _, c := range []*config{&a, &b} { // these two are not part of isolation.Options
-		c.Isolation = isolationConfig{RequestCost: c.Isolation.RequestCost, TrustedIngress: c.Isolation.TrustedIngress}
+	a.Limits, a.RateLimits, a.Retry, a.Budget, a.Shadow = b.Limits, b.RateLimits, b.Retry, b.Budget, b.Shadow
+	for _, c := range []*config{&a, &b} {
+		c.Isolation = isolationConfig{TrustedIngress: c.Isolation.TrustedIngress} // the stack's classifier
 	}
 	return firstDifference(reflect.ValueOf(a), reflect.ValueOf(b), "")
 }
@@ -106,7 +115,7 @@ func firstDifference(a, b reflect.Value, prefix string) string {
 // not merged.
 func (l *liveLimits) patch(text []byte) (config, error) {
 	next := l.inForce
-	part := changeable{next.Limits, next.RateLimits, next.Isolation}
+	part := changeable{next.Limits, next.RateLimits, next.Retry, next.Budget, next.Shadow, next.Isolation}
 	part.Isolation.Stages = nil // or it would be merged, into the map that is in force
 	if err := decodeOver(&part, text); err != nil {
 		return next, err
@@ -115,6 +124,7 @@ func (l *liveLimits) patch(text []byte) (config, error) {
 		part.Isolation.Stages = l.inForce.Isolation.Stages
 	}
 	next.Limits, next.RateLimits, next.Isolation = part.Limits, part.RateLimits, part.Isolation
+	next.Retry, next.Budget, next.Shadow = part.Retry, part.Budget, part.Shadow
 	return next, nil
 }
 

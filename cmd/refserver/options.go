@@ -39,8 +39,9 @@ func (c *config) options(log *slog.Logger) (stack.Options, error) {
 		HTTP:       c.HTTP.stack(),
 		TLS:        c.TLS.stack(),
 		Governors:  c.Governors.stack(),
-		Retry:      stack.Retry{Min: c.Retry.Min, Max: c.Retry.Max},
-		Budget:     stack.Budget{MaxBytes: int64(c.Budget.MaxBytes), SessionlessBytes: int64(c.Budget.SessionlessBytes)},
+		Retry:      c.Retry.stack(),
+		Budget:     c.Budget.stack(),
+		Shadow:     c.Shadow,
 	}
 	if err := c.check(); err != nil {
 		return o, err
@@ -194,6 +195,14 @@ func (r *rateLimitsConfig) stack() stack.RateLimits {
 		MaxConcurrentSessionEstablishment: r.MaxConcurrentSessionEstablishment,
 		SessionEstablishmentQueueLimit:    r.SessionEstablishmentQueueLimit,
 		MaxCryptoWait:                     r.MaxCryptoWait,
+		DiscoveryPerSecond:                r.DiscoveryPerSecond,
+		DiscoveryBurst:                    r.DiscoveryBurst,
 		ListenBacklog:                     r.ListenBacklog,
 	}
+}
+
+func (r *retryConfig) stack() stack.Retry { return stack.Retry{Min: r.Min, Max: r.Max} }
+
+func (b *budgetConfig) stack() stack.Budget {
+	return stack.Budget{MaxBytes: int64(b.MaxBytes), SessionlessBytes: int64(b.SessionlessBytes)}
 }
