@@ -107,7 +107,7 @@ func (s *Server) newDispatcher() *dispatcher {
 			s.log.Error("the classifier named an owner that cannot be had: its requests are refused", "error", err)
 		}
 	}
-	d.sessionless = newSessionless(o)
+	d.sessionless.configure(o)
 	d.governors, d.governed = s.governors, s.governors.commands != nil
 	d.requests.New = func() any { return new(request) }
 	d.base, d.halt = context.WithCancelCause(context.Background())

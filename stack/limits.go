@@ -53,8 +53,9 @@ var live = map[string]bool{
 }
 
 // ApplyLimits puts the Limits, RateLimits, Isolation, Budget, Retry, RequestCost
-// and Shadow of other options in force while the server runs; the rest of the
-// options is not looked at. The size of a shared Budget is its owner's to change,
+// and Shadow of other options in force while the server runs, the Governors that
+// they name, and the rate and MaxSessionless of HTTP; the rest of the options is
+// not looked at. The size of a shared Budget is its owner's to change,
 // with Resize; another ApplyLimits divides it anew. The limits are validated as a whole: on an error, an *OptionError, nothing has changed. A
 // field that cannot change says that it needs a restart. With dryRun nothing
 // changes in any case, and the report says what would. Limits below what is in
@@ -65,6 +66,9 @@ func (s *Server) ApplyLimits(o Options, dryRun bool) (*LimitsReport, error) {
 	next := s.inForce
 	next.Limits, next.RateLimits, next.Isolation = o.Limits, o.RateLimits, o.Isolation
 	next.Budget, next.Retry, next.RequestCost, next.Shadow = o.Budget, o.Retry, o.RequestCost, o.Shadow
+	if err := next.takeWeb(&o); err != nil {
+		return nil, err
+	}
 	if next.Budget.Shared != s.inForce.Budget.Shared {
 		return nil, bad("Budget.Shared", "another budget needs a restart")
 	}
@@ -90,6 +94,9 @@ func (s *Server) ApplyLimits(o Options, dryRun bool) (*LimitsReport, error) {
 	}
 	if next.Shadow != s.inForce.Shadow {
 		r.Changed = append(r.Changed, "Shadow")
+	}
+	if err := r.compareWeb(&s.inForce, &next); err != nil {
+		return nil, err
 	}
 	var err error
 	if r.Plan, err = next.plan(); err != nil {
@@ -202,6 +209,7 @@ func (s *Server) apply(next Options, plan *isolation.Plan) error {
 	if v := s.space.Variable(uabinary.NumericID(0, id.Server_ServerCapabilities_MaxSessions)); v != nil {
 		_ = v.Set(uint32(l.MaxSessions))
 	}
+	s.applyWeb(&next)
 	s.inForce = next
 	s.dispatch.pump(&s.dispatch.short) // there may be room now
 	s.dispatch.pump(&s.dispatch.slow)
@@ -215,7 +223,9 @@ func (s *Server) apply(next Options, plan *isolation.Plan) error {
 func (s *Server) LimitsInForce() Options {
 	s.limits.Lock()
 	defer s.limits.Unlock()
-	return s.inForce
+	o := s.inForce
+	o.Governors = o.Governors.clone()
+	return o
 }
 
 // String says in one line what is over.

@@ -36,6 +36,10 @@ type listening struct {
 	stopped   bool           // no more listeners
 	wg        sync.WaitGroup // accept loops, watchTrust
 	failed    chan error     // of accept loops
+	rate      struct {       // of HTTPS requests without a live session; 0 = none
+		perSecond float64
+		burst     int
+	}
 }
 
 // shutdownGrace is what requests that run get when Run's context ends.
@@ -54,6 +58,7 @@ func (s *Server) newListening() error {
 	s.connections, s.channels, s.deadlines = gate, channels, transport.NewDeadlines()
 	s.closes = make([]atomic.Uint64, len(transport.Reasons())+1)
 	s.failed = make(chan error, 1)
+	s.rate.perSecond, s.rate.burst = o.HTTP.RequestsPerSecond, or(o.HTTP.RequestBurst, defaultRequestBurst)
 	s.serving, s.stop = context.WithCancel(context.Background())
 	s.wg.Go(func() { s.watchServiceLevel(s.serving) })
 	if s.pki != nil && !s.opts.Security.TrustAll {
@@ -325,7 +330,7 @@ func (s *Server) webOptions(o *https.Options) error {
 	o.TLS, o.CryptoGate = s.tls.config(), s.gate
 	o.Isolation, o.Budget, o.Governor = s.provider, s.budget, s.governors.http
 	o.RetryAfter = s.dispatch.retryAfter
-	o.RequestsPerSecond, o.RequestBurst = h.RequestsPerSecond, or(h.RequestBurst, defaultRequestBurst)
+	o.RequestsPerSecond, o.RequestBurst = s.rate.perSecond, s.rate.burst
 	o.AllowedOrigins = h.AllowedOrigins
 	o.Decoding = &s.dispatch.decoding
 	return nil

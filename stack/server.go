@@ -125,6 +125,7 @@ func (s *Server) compose() error {
 	if err := s.divide(); err != nil {
 		return err
 	}
+	o.Governors = o.Governors.clone()
 	if s.governors, err = newGovernors(&o.Governors); err != nil {
 		return err
 	}

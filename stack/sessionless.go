@@ -69,12 +69,13 @@ func (o *Options) checkWeb() error {
 // sessionless admits requests without a session.
 type sessionless struct {
 	allowed bool
-	most    int64
+	most    atomic.Int64
 	running atomic.Int64
 }
 
-func newSessionless(o *Options) sessionless {
-	return sessionless{allowed: o.HTTP.AllowSessionless && o.Security.AllowAnonymous, most: int64(or(o.HTTP.MaxSessionless, defaultMaxSessionless))}
+func (s *sessionless) configure(o *Options) {
+	s.allowed = o.HTTP.AllowSessionless && o.Security.AllowAnonymous
+	s.most.Store(int64(or(o.HTTP.MaxSessionless, defaultMaxSessionless)))
 }
 
 // admits reports whether a request without a token may go on without a session.
@@ -88,7 +89,7 @@ func (s *sessionless) admits(ch channel, e *service.Entry) bool {
 
 // enter takes one of the places; leave gives it back.
 func (s *sessionless) enter() ua.StatusCode {
-	if s.running.Add(1) > s.most {
+	if s.running.Add(1) > s.most.Load() {
 		s.running.Add(-1)
 		return uastatus.BadServerTooBusy
 	}
