@@ -156,6 +156,29 @@ func TestSaturated(t *testing.T) {
 	}
 }
 
+// A server that trusts nobody yet is told apart from one that is busy, at once and
+// with what to do.
+func TestUntrusted(t *testing.T) {
+	dir := t.TempDir()
+	srv, err := stack.NewServer(stack.Options{ApplicationName: "strict", Endpoints: []string{"opc.tcp://127.0.0.1:0"}, Logger: slog.New(slog.DiscardHandler),
+		Security: stack.Security{AllowAnonymous: true, PKI: filepath.Join(dir, "server")}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := srv.Listen(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	var work sync.WaitGroup
+	work.Go(func() { _ = srv.Run(ctx) })
+	code, _, text := uastorm(t.Context(), "connect", srv.URLs()[0], "--quiet", "--pki", filepath.Join(dir, "client"))
+	if code != exitTarget || !strings.Contains(text, "thumbprint") || !strings.Contains(text, "trust") {
+		t.Errorf("exit %d\n%s", code, text)
+	}
+	cancel()
+	work.Wait()
+}
+
 func TestInterrupted(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()

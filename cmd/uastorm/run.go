@@ -12,10 +12,12 @@ import (
 	"text/tabwriter"
 	"time"
 
+	"github.com/breakwater-ua/breakwater/client/reconnect"
 	"github.com/breakwater-ua/breakwater/cmd/uastorm/load"
 	"github.com/breakwater-ua/breakwater/cmd/uastorm/measure"
 	"github.com/breakwater-ua/breakwater/cmd/uastorm/progress"
 	"github.com/breakwater-ua/breakwater/cmd/uastorm/report"
+	"github.com/breakwater-ua/breakwater/security/pki"
 	"github.com/spf13/pflag"
 )
 
@@ -75,6 +77,9 @@ func (r *runner) run(ctx context.Context, url string) error {
 	}
 	target.SessionTimeout = r.target.sessionTimeout
 	sources := load.NewSources(target.Host.Addr(), r.target.sources)
+	if err := target.Try(ctx); err != nil {
+		return fails(exitTarget, r.refused(target, err))
+	}
 	// What will be done stands before what is done, also in a log.
 	fmt.Fprintf(r.stderr, "target   %s\nsources  %s\n%s\n", target, sources, r.plan)
 	res, facts, err := r.measure(ctx, target, sources)
@@ -83,6 +88,17 @@ func (r *runner) run(ctx context.Context, url string) error {
 	}
 	res.Verdicts = load.Judge(r.plan, res, facts)
 	return r.conclude(res, facts, err)
+}
+
+// refused says what can be done about a server that lets nobody in.
+func (r *runner) refused(t *load.Target, err error) error {
+	err = fmt.Errorf("%s does not let uastorm in: %w", t, err)
+	code, _ := reconnect.Signal(err)
+	if t.Key == nil || !reconnect.IsFatal(code) {
+		return err
+	}
+	return fmt.Errorf("%w\nDoes the server trust uastorm's certificate? Its thumbprint is %s, and it is in the folder of --pki; or try --policy None",
+		err, pki.Thumbprint(t.Key.Certificate()))
 }
 
 // measure runs the plan and shows its progress.

@@ -150,3 +150,16 @@ func (l *link) end() {
 	l.conn.endUnread()
 	l.conn = nil
 }
+
+// Try has one session and ends it. A server that is busy is no error: whether it
+// lets clients in is what a run finds out. One that refuses uastorm's certificate
+// or user is, and would refuse a thousand of them.
+func (t *Target) Try(ctx context.Context) error {
+	var l link
+	defer l.end()
+	err := l.step(ctx, func(ctx context.Context) (*conn, error) { return t.open(ctx, nil, smallBuffer) })
+	if code, _ := reconnect.Signal(err); err != nil && !reconnect.IsBusy(code) {
+		return err
+	}
+	return nil
+}
