@@ -46,7 +46,7 @@ type message struct {
 const answerTimeout = 2 * time.Minute
 
 // browser starts Chromium; the test is skipped where there is none, but not in
-// CI. It ends with the test.
+// CI. It ends with the test, whose subtests may share it: take gives it to one.
 func browser(t *testing.T) *chromium {
 	t.Helper()
 	program := ""
@@ -120,6 +120,12 @@ func browser(t *testing.T) *chromium {
 	for _, domain := range []string{"Page", "Runtime", "Log", "Network"} {
 		c.call(domain+".enable", nil, nil)
 	}
+	return c
+}
+
+// take makes a subtest the one that fails when the browser does.
+func (c *chromium) take(t *testing.T) *chromium {
+	c.t = t
 	return c
 }
 
@@ -236,7 +242,7 @@ func (c *chromium) eval(expression string, value any) {
 func (c *chromium) screenshot() []byte {
 	c.t.Helper()
 	var answer struct{ Data string }
-	c.call("Page.captureScreenshot", map[string]any{"format": "png", "captureBeyondViewport": true}, &answer)
+	c.call("Page.captureScreenshot", map[string]any{"format": "png", "captureBeyondViewport": true, "optimizeForSpeed": true}, &answer)
 	return decoded(c.t, answer.Data)
 }
 

@@ -152,7 +152,16 @@ func (r *run) failures() figure {
 
 // values is nothing when no value arrived.
 func (r *run) values() figure {
-	f := figure{id: "values", title: "Values on subscriptions", note: "Values that arrived, gaps in their numbers, values lost and values that came twice, per second.",
+	f := figure{id: "values", title: "Values on subscriptions", note: "Values that arrived, per second.", format: perSecond, height: plotHeight}
+	if r.result.Total.Notifications > 0 {
+		f.curves = []curve{r.rate("values", func(s *measure.Sample) uint64 { return s.Notifications })}
+	}
+	return f
+}
+
+// losses is nothing when all values arrived once.
+func (r *run) losses() figure {
+	f := figure{id: "losses", title: "Gaps and losses", note: "Gaps in the numbers of values, values lost for good and values that came twice, per second.",
 		format: perSecond, height: plotHeight}
 	t := &r.result.Total
 	for _, c := range []struct {
@@ -160,7 +169,6 @@ func (r *run) values() figure {
 		total uint64
 		count func(*measure.Sample) uint64
 	}{
-		{"values", t.Notifications, func(s *measure.Sample) uint64 { return s.Notifications }},
 		{"gaps", t.Gaps, func(s *measure.Sample) uint64 { return s.Gaps }},
 		{"lost", t.Lost, func(s *measure.Sample) uint64 { return s.Lost }},
 		{"twice", t.Duplicates, func(s *measure.Sample) uint64 { return s.Duplicates }},

@@ -4,12 +4,14 @@ import (
 	"bytes"
 	"fmt"
 	"image"
-	"image/color"
+	"image/draw"
 	"image/png"
 	"io"
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/breakwater-ua/breakwater/cmd/uastorm/measure"
 )
 
 // measurement is what the page tells about itself.
@@ -51,9 +53,27 @@ type looks struct {
 	Ready, Ground string
 }
 
-func TestThePageLooksRight(t *testing.T) {
+// TestInChromium looks at a report as its readers do.
+func TestInChromium(t *testing.T) {
 	c := browser(t)
 	res := recorded(t)
+	for name, look := range map[string]func(*testing.T, *chromium, *measure.Result){
+		"the page looks right":                  pageLooksRight,
+		"values are shown under the pointer":    valuesUnderThePointer,
+		"the page prints":                       pagePrints,
+		"a hostile server cannot inject":        hostileServer,
+		"a saturated generator is warned about": saturatedWarning,
+		"the picture looks right":               pictureLooksRight,
+	} {
+		t.Run(name, func(t *testing.T) {
+			look(t, c.take(t), res)
+			c.take(nil)
+		})
+	}
+	c.take(t)
+}
+
+func pageLooksRight(t *testing.T, c *chromium, res *measure.Result) {
 	page := file(t, "report.html", func(w io.Writer) error { return Write(w, res) })
 	for _, screen := range []struct {
 		name   string
@@ -62,13 +82,11 @@ func TestThePageLooksRight(t *testing.T) {
 		ground string
 	}{
 		{"phone", 360, false, "rgb(255, 255, 255)"},
-		{"phone-dark", 390, true, "rgb(20, 24, 28)"},
-		{"tablet", 768, false, "rgb(255, 255, 255)"},
+		{"tablet", 768, true, "rgb(20, 24, 28)"},
 		{"desktop", 1280, false, "rgb(255, 255, 255)"},
-		{"desktop-dark", 1280, true, "rgb(20, 24, 28)"},
 	} {
 		t.Run(screen.name, func(t *testing.T) {
-			c.t = t
+			c.take(t)
 			c.open(page, screen.width, screen.dark)
 			var l looks
 			c.eval(measurement, &l)
@@ -109,7 +127,7 @@ func TestThePageLooksRight(t *testing.T) {
 				if p.Title == "" || p.Desc == "" || p.Rows < 10 {
 					t.Errorf("plot %s says %q, %q in %d rows to those who do not see it", p.ID, p.Title, p.Desc, p.Rows)
 				}
-				if n := inked(picture, image.Rect(int(p.X), int(p.Y)+areaTop, int(p.X+p.W), int(p.Y+p.H)-areaBottom)); n < len(p.Paths) {
+				if n := inked(picture, image.Rect(int(p.X), int(p.Y)+areaTop-2, int(p.X+p.W), int(p.Y+p.H)-areaBottom+2)); n < len(p.Paths) {
 					t.Errorf("plot %s shows %d colours of curves, has %d", p.ID, n, len(p.Paths))
 				}
 			}
@@ -123,22 +141,19 @@ func TestThePageLooksRight(t *testing.T) {
 // inked is how many of the curves' colours, dark and light, are in a part of a
 // picture.
 func inked(m image.Image, part image.Rectangle) int {
+	rgba := image.NewRGBA(part)
+	draw.Draw(rgba, part, m, part.Min, draw.Src)
 	palette := []uint32{0x0063a6, 0xc04a00, 0x00755a, 0x97407c, 0x7d6100, 0x4a4f55, 0x62b8f0, 0xff9b57, 0x45cda3, 0xe6a2cb, 0xecce55, 0xc9ced4}
 	seen := map[uint32]bool{}
-	for y := part.Min.Y; y < part.Max.Y; y++ {
-		for x := part.Min.X; x < part.Max.X; x++ {
-			c := color.NRGBAModel.Convert(m.At(x, y)).(color.NRGBA)
-			if v := uint32(c.R)<<16 | uint32(c.G)<<8 | uint32(c.B); slices.Contains(palette, v) {
-				seen[v] = true
-			}
+	for p := rgba.Pix; len(p) >= 4; p = p[4:] {
+		if v := uint32(p[0])<<16 | uint32(p[1])<<8 | uint32(p[2]); slices.Contains(palette, v) {
+			seen[v] = true
 		}
 	}
 	return len(seen)
 }
 
-func TestValuesAreShownUnderThePointer(t *testing.T) {
-	c := browser(t)
-	res := recorded(t)
+func valuesUnderThePointer(t *testing.T, c *chromium, res *measure.Result) {
 	c.open(file(t, "report.html", func(w io.Writer) error { return Write(w, res) }), 1280, false)
 	var at struct{ X, Y float64 }
 	c.eval(`(() => { const b = document.querySelector("#sessions .plot").getBoundingClientRect(); return {X: b.x + b.width * 0.5, Y: b.y + 60}; })()`, &at)
@@ -160,9 +175,7 @@ func TestValuesAreShownUnderThePointer(t *testing.T) {
 	}
 }
 
-func TestThePagePrints(t *testing.T) {
-	c := browser(t)
-	res := recorded(t)
+func pagePrints(t *testing.T, c *chromium, res *measure.Result) {
 	c.open(file(t, "report.html", func(w io.Writer) error { return Write(w, res) }), 1280, true)
 	pdf := c.print()
 	keep(t, "report.pdf", pdf)
@@ -175,38 +188,14 @@ func TestThePagePrints(t *testing.T) {
 	c.call("Emulation.setEmulatedMedia", map[string]any{"media": "print"}, nil)
 	var l looks
 	c.eval(measurement, &l)
+	keep(t, "paper.png", c.screenshot())
 	if l.Ground != "rgb(255, 255, 255)" || len(l.Out) > 0 {
 		t.Errorf("on paper the ground is %s; beyond the edge: %q", l.Ground, l.Out)
 	}
 }
 
-func TestAHostileServerCannotInject(t *testing.T) {
-	c := browser(t)
-	res := recorded(t)
-	res.Title, res.Target, res.Server, res.Command = hostile, hostile, hostile, hostile
-	for i := range res.Phases {
-		res.Phases[i].Name = hostile
-	}
-	for i := range res.Events {
-		res.Events[i].Text = hostile
-	}
-	for i := range res.Verdicts {
-		v := &res.Verdicts[i]
-		v.Phase, v.What, v.Limit, v.Measured = hostile, hostile, hostile, hostile
-	}
-	for i := range res.Metrics {
-		res.Metrics[i].Help = hostile
-	}
-	for i := range res.Samples {
-		res.Samples[i].Phase = hostile
-		res.Samples[i].Errors = map[string]uint64{hostile: 1}
-	}
-	for i := range res.Total.Refusals {
-		res.Total.Refusals[i].Name = hostile
-	}
-	for i := range res.Total.Errors {
-		res.Total.Errors[i].Name = hostile
-	}
+func hostileServer(t *testing.T, c *chromium, res *measure.Result) {
+	res = poisoned(res)
 	for name, write := range map[string]func(io.Writer) error{
 		"report.html": func(w io.Writer) error { return Write(w, res) },
 		"storm.svg":   func(w io.Writer) error { return SVG(w, res) },
@@ -238,9 +227,31 @@ func TestAHostileServerCannotInject(t *testing.T) {
 	}
 }
 
-func TestThePictureLooksRight(t *testing.T) {
-	c := browser(t)
-	res := recorded(t)
+func saturatedWarning(t *testing.T, c *chromium, res *measure.Result) {
+	const read = `(() => { const w = document.querySelector(".warning"); return {Verdict: document.querySelector(".verdict").textContent,
+	  Warning: w ? w.innerText : "", Seen: w !== null && w.checkVisibility() && w.getBoundingClientRect().bottom < 900}; })()`
+	for _, saturated := range []bool{false, true} {
+		again := *res
+		again.Verdicts = nil
+		again.Phases = slices.Clone(res.Phases)
+		if saturated {
+			again.Phases[2].Saturation.Saturated, again.Phases[2].Saturation.Reason = true, "one wake-up in a hundred was 48 ms late or more; the limit is 20 ms"
+		}
+		c.open(file(t, "report.html", func(w io.Writer) error { return Write(w, &again) }), 360, false)
+		var shown struct {
+			Verdict, Warning string
+			Seen             bool
+		}
+		c.eval(read, &shown)
+		if saturated != strings.Contains(shown.Warning, "phase storm: one wake-up in a hundred was 48 ms late") || saturated != shown.Seen ||
+			saturated != strings.Contains(shown.Verdict, "Failed") {
+			t.Errorf("saturated %v: %+v", saturated, shown)
+		}
+	}
+	keep(t, "saturated.png", c.screenshot())
+}
+
+func pictureLooksRight(t *testing.T, c *chromium, res *measure.Result) {
 	path := file(t, "storm.svg", func(w io.Writer) error { return SVG(w, res) })
 	for name, dark := range map[string]bool{"storm.png": false, "storm-dark.png": true} {
 		c.open(path, pictureWidth, dark)

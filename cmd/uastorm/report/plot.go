@@ -34,6 +34,7 @@ type figure struct {
 	id, title, note string
 	format          func(float64) string
 	log             bool
+	binary          bool    // the axis is divided by powers of 1024
 	limit           float64 // 0: none
 	limitName       string
 	height          int
@@ -121,8 +122,11 @@ func (f figure) draw(run *run) *plot {
 		low, high = math.Min(low, f.limit), math.Max(high, f.limit)
 	}
 	y := linear(high)
-	if f.log {
+	switch {
+	case f.log:
 		y = logarithmic(low, high)
+	case f.binary:
+		y = binary(high)
 	}
 	down := func(v float64) int { return areaTop + int(math.Round((1-y.at(v))*float64(p.Area))) }
 	for _, t := range y.ticks {

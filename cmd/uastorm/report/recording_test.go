@@ -3,9 +3,11 @@ package report
 import (
 	"fmt"
 	"io"
+	"maps"
 	"math"
 	"math/rand/v2"
 	"net/http"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -24,14 +26,39 @@ const hostile = `</title></script><img src=x onerror="document.title='owned'">'"
 // recorded is a storm of 90 seconds as a Recorder measures it, in simulated
 // time: 1,000 sessions with steady reads, 8,000 clients that connect at once,
 // most of them told to come back.
-func recorded(t testing.TB) *measure.Result {
-	tt, ok := t.(*testing.T)
-	if !ok {
-		t.Fatal("needs a *testing.T")
-	}
+func recorded(t *testing.T) *measure.Result {
 	var res *measure.Result
-	synctest.Test(tt, func(t *testing.T) { res = simulate(t) })
+	synctest.Test(t, func(t *testing.T) { res = simulate(t) })
 	return res
+}
+
+// poisoned is a result whose texts are all hostile.
+func poisoned(res *measure.Result) *measure.Result {
+	bad := *res
+	bad.Title, bad.Target, bad.Server, bad.Command = hostile, hostile, hostile, hostile
+	bad.Phases = slices.Clone(res.Phases)
+	for i := range bad.Phases {
+		bad.Phases[i].Name = hostile
+	}
+	bad.Events = slices.Clone(res.Events)
+	for i := range bad.Events {
+		bad.Events[i].Text = hostile
+	}
+	bad.Verdicts = slices.Repeat([]measure.Verdict{{Phase: hostile, What: hostile, Limit: hostile, Measured: hostile}}, 2)
+	bad.Metrics = slices.Clone(res.Metrics)
+	for i := range bad.Metrics {
+		bad.Metrics[i].Help = hostile
+	}
+	bad.Samples = slices.Clone(res.Samples)
+	for i := range bad.Samples {
+		s := &bad.Samples[i]
+		s.Phase, s.Errors = hostile, map[string]uint64{hostile: 1}
+		s.Server = maps.Clone(s.Server)
+		s.Server[`opcua_server_sessions{a="`+hostile+`"}`] = float64(i)
+	}
+	bad.Total.Refusals = []measure.RefusalCount{{Name: hostile, Count: 1}}
+	bad.Total.Errors = []measure.ErrorCount{{Name: hostile, Count: 1}}
+	return &bad
 }
 
 // metricsPage is what the simulated server answers to a scrape.

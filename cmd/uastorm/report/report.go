@@ -70,7 +70,7 @@ func Write(w io.Writer, res *measure.Result) error {
 	p.Saturated, p.SaturatedReason = shown.Saturated()
 	p.Tiles, p.PhaseRows, p.Operations, p.HintBars = r.tiles(), r.phaseRows(), r.operationRows(), r.hintBars()
 	figures := append([]figure{r.sessions(), r.attempts(), r.refusals(), r.hints()}, r.latencies()...)
-	for _, f := range append(figures, r.throughput(), r.values(), r.failures()) {
+	for _, f := range append(figures, r.throughput(), r.values(), r.losses(), r.failures()) {
 		p.Figures = appendPlot(p.Figures, f.draw(r))
 	}
 	for _, f := range r.generator() {

@@ -37,7 +37,11 @@ func newRun(res *measure.Result) *run {
 		r.times = append(r.times, measure.Clock(s.At)+" "+clean(s.Phase))
 		r.percents = append(r.percents, math.Round(r.across(i)*1e4)/100)
 	}
-	for _, t := range timeTicks(r.length, 6) {
+	ticks := 6
+	if r.length >= 3600 { // with hours in front they are longer
+		ticks = 4
+	}
+	for _, t := range timeTicks(r.length, ticks) {
 		m := mark{At: percent(t / r.length), Label: measure.Clock(t), Anchor: "middle"}
 		switch {
 		case t == 0:

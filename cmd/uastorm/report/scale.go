@@ -11,11 +11,19 @@ type scale struct {
 	ticks     []float64
 }
 
-// linear makes a scale from 0 to at least high.
+// The bounds of what an axis shows. A server chooses the values of its metrics,
+// and steps between values beyond these would be 0 or infinite.
+const (
+	leastShown = 1e-12
+	mostShown  = 1e18
+)
+
+// linear makes a scale from 0 to at least high, to 1 when that is nothing.
 func linear(high float64) scale {
-	if high <= 0 || math.IsNaN(high) || math.IsInf(high, 0) {
+	if !(high > leastShown) {
 		high = 1
 	}
+	high = math.Min(high, mostShown)
 	step := niceStep(high / 4)
 	top := math.Ceil(high/step-1e-9) * step
 	s := scale{high: top}
@@ -25,13 +33,27 @@ func linear(high float64) scale {
 	return s
 }
 
+// binary is linear in the largest power of 1024 that is no larger than high.
+func binary(high float64) scale {
+	unit := 1.0
+	for high >= 1000*unit && unit < mostShown {
+		unit *= 1024
+	}
+	s := linear(high / unit)
+	s.high *= unit
+	for i := range s.ticks {
+		s.ticks[i] *= unit
+	}
+	return s
+}
+
 // logarithmic makes a scale that holds all from low to high, its ends at 1, 2 or
 // 5 times a power of ten.
 func logarithmic(low, high float64) scale {
-	if !(low > 0) {
+	if !(low > leastShown && low < mostShown) {
 		low = 0.001
 	}
-	high = math.Max(high, low)
+	high = math.Min(math.Max(high, low), mostShown)
 	steps := []float64{1, 2, 5}
 	if high/low > 300 { // too many lines otherwise
 		steps = []float64{1}

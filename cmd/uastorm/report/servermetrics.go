@@ -32,7 +32,8 @@ func (r *run) metrics() (changed []figure, still []steady) {
 	all := slices.Sorted(maps.Keys(names))
 	for _, m := range r.result.Metrics {
 		format := formatOf(m.Name)
-		f := figure{title: clean(m.Name), note: clean(m.Help), format: format, height: metricHeight}
+		f := figure{title: clean(m.Name), note: clean(m.Help), format: format, height: metricHeight,
+			binary: strings.HasSuffix(m.Name, "_bytes")}
 		for _, name := range all {
 			base, labels := name, ""
 			if i := strings.IndexByte(name, '{'); i >= 0 {
@@ -116,7 +117,7 @@ func (r *run) mean(sum, count string) func(int) float64 {
 	}
 }
 
-// flat tells whether a curve has one value only, or none.
+// flat tells whether a curve has one value only, or none; rounding aside.
 func (r *run) flat(c curve) bool {
 	low, high := math.Inf(1), math.Inf(-1)
 	for i := range r.samples {
@@ -124,7 +125,7 @@ func (r *run) flat(c curve) bool {
 			low, high = math.Min(low, v), math.Max(high, v)
 		}
 	}
-	return !(high > low)
+	return !(high > low+1e-9*math.Abs(high))
 }
 
 // largest keeps the n curves that rise highest, in their order.

@@ -12,7 +12,7 @@ import (
 
 const (
 	pictureWidth = 960
-	pictureHead  = 66 // above the first panel
+	pictureHead  = 84 // above the first panel
 	panelHead    = 30 // above each plot: its title and its legend
 	panelHeight  = 186
 	pictureLeft  = 70
@@ -32,7 +32,8 @@ var stormTemplate = sync.OnceValue(func() *template.Template {
 // A picture is what the template of SVG takes.
 type picture struct {
 	Width, Height, Left, AxisX, Inner int
-	Title, Subtitle, Description      string
+	Title, Subtitle, Summary          string
+	Description                       string
 	Style                             template.CSS
 	Panels                            []panel
 }
@@ -62,7 +63,7 @@ func SVG(w io.Writer, res *measure.Result) error {
 		figures = append(figures, all[0])
 	}
 	p := picture{Width: pictureWidth, Left: pictureLeft, AxisX: pictureLeft - 8, Inner: pictureWidth - pictureLeft - pictureRight,
-		Title: shown.Title, Subtitle: subtitle(shown), Style: template.CSS(plotStyle + pictureStyle)}
+		Title: shown.Title, Subtitle: subtitle(shown), Summary: r.summary(), Style: template.CSS(plotStyle + pictureStyle)}
 	var said []string
 	y := pictureHead
 	for _, f := range figures {
@@ -90,6 +91,17 @@ func subtitle(res *measure.Result) string {
 	for _, s := range []string{res.Server, res.Target, measure.Clock(res.Seconds)} {
 		if s != "" {
 			parts = append(parts, s)
+		}
+	}
+	return strings.Join(parts, " · ")
+}
+
+// summary is the storm in one line.
+func (r *run) summary() string {
+	parts := make([]string, 0, 4)
+	for _, t := range r.tiles() {
+		if len(parts) < 4 {
+			parts = append(parts, strings.ToLower(t.Name[:1])+t.Name[1:]+" "+t.Value)
 		}
 	}
 	return strings.Join(parts, " · ")
