@@ -182,9 +182,13 @@ func inBubble(t *testing.T, change func(*stack.Options), f func(t *testing.T, s 
 
 // newSite starts a server with security on a socket until the test ends and checks
 // then that uastorm has left nothing behind.
-func newSite(t testing.TB) *site {
+func newSite(t testing.TB, change ...func(*stack.Options)) *site {
 	t.Helper()
-	s, counter := begin(t, serverOptions())
+	o := serverOptions()
+	for _, f := range change {
+		f(&o)
+	}
+	s, counter := begin(t, o)
 	if err := s.srv.Listen(context.Background()); err != nil {
 		t.Fatal(err)
 	}
