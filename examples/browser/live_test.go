@@ -4,28 +4,55 @@ import (
 	"context"
 	"io"
 	"log/slog"
+	"net"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 
 	"github.com/gopcua/opcua/ua"
 
 	"github.com/breakwater-ua/breakwater/addressspace"
+	"github.com/breakwater-ua/breakwater/internal/cutproxy"
 	"github.com/breakwater-ua/breakwater/stack"
 )
 
+// front gives servers that come and go an address that stays.
+func front(t *testing.T) (url string, server *atomic.Pointer[plant]) {
+	t.Helper()
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	server = &atomic.Pointer[plant]{}
+	proxy := &cutproxy.Proxy{
+		Dial: func(ctx context.Context) (net.Conn, error) {
+			return new(net.Dialer).DialContext(ctx, "tcp", server.Load().address)
+		},
+		Plan: func(int) (cutproxy.Cut, bool) { return cutproxy.Cut{}, false },
+	}
+	var serving sync.WaitGroup
+	serving.Go(func() { proxy.Serve(ln) })
+	t.Cleanup(func() {
+		ln.Close()
+		proxy.Close()
+		serving.Wait()
+	})
+	return "wss://" + ln.Addr().String(), server
+}
+
 // plant is a server that a page on origin may use, with a temperature.
 type plant struct {
-	url         string
+	address     string
 	temperature *addressspace.Variable
 	stop        func()
 }
 
-func serve(t *testing.T, pki, endpoint, origin string) *plant {
+func serve(t *testing.T, pki, origin string) *plant {
 	t.Helper()
 	srv, err := stack.NewServer(stack.Options{
 		ApplicationName: "Boiler house",
-		Endpoints:       []string{endpoint},
+		Endpoints:       []string{"opc.wss://127.0.0.1:0"},
 		Security:        stack.Security{PKI: pki, AllowAnonymous: true},
 		HTTP:            stack.HTTPOptions{AllowPolicyNone: true, AllowedOrigins: []string{origin}},
 		Logger:          slog.New(slog.NewTextHandler(io.Discard, nil)),
@@ -51,19 +78,21 @@ func serve(t *testing.T, pki, endpoint, origin string) *plant {
 		running.Wait()
 	})
 	t.Cleanup(stop)
-	return &plant{srv.URLs()[0], temperature, stop}
+	return &plant{strings.TrimPrefix(srv.URLs()[0], "opc.wss://"), temperature, stop}
 }
 
 // live: the page shows values as they change, what they are called and measured
 // in, plots them, and finds the server again after a restart.
 func live(t *testing.T, b *browser, s site) {
 	pki := t.TempDir()
-	p := serve(t, pki, "opc.wss://127.0.0.1:0", s.origin)
+	url, server := front(t)
+	p := serve(t, pki, s.origin)
+	server.Store(p)
 	const temperature, message, missing = "nsu=urn:plant;s=Boiler.Temperature", "nsu=urn:plant;s=Boiler.Message", "nsu=urn:plant;s=Boiler.Pressure"
 	card := func(id, part string) string { return `article[data-node="` + id + `"] ` + part }
 	is := func(want string) func(string) bool { return func(got string) bool { return got == want } }
 
-	b.show(t, s.page(p.url, temperature, message, missing, "i=2258"), 390, 844)
+	b.show(t, s.page(url, temperature, message, missing, "i=2258"), 390, 844)
 	b.said(is("Live"))
 	b.until("#server", is("Boiler house"))
 	b.until(card(temperature, "h2"), is("Temperature"))
@@ -142,7 +171,8 @@ func live(t *testing.T, b *browser, s site) {
 		p.stop()
 		b.said(func(text string) bool { return strings.Contains(text, "again in") })
 		b.forget()
-		p = serve(t, pki, p.url, s.origin)
+		p = serve(t, pki, s.origin)
+		server.Store(p)
 		p.temperature.Set(80.0)
 		b.said(is("Live"))
 		b.until(card(temperature, ".value"), is("80"))
