@@ -8,12 +8,14 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/gopcua/opcua/id"
 	"github.com/gopcua/opcua/ua"
 
 	"github.com/breakwater-ua/breakwater/addressspace"
 	"github.com/breakwater-ua/breakwater/client/reconnect"
 	"github.com/breakwater-ua/breakwater/isolation"
 	"github.com/breakwater-ua/breakwater/stack"
+	"github.com/breakwater-ua/breakwater/uabinary"
 	"github.com/breakwater-ua/breakwater/uastatus"
 )
 
@@ -32,6 +34,9 @@ func TestSessionAcrossConnections(t *testing.T) {
 		c := s.web("192.0.2.10:3")
 		c.token = a.token
 		c.must(readOf(c.peer, numeric(2258)))
+		if d := s.diagnostics(); d.TransportProtocol != "opc.https" || d.Encoding != "UA Binary" || d.SecurityMode != ua.MessageSecurityModeNone {
+			t.Errorf("diagnostics %+v", d)
+		}
 		c.must(&ua.CloseSessionRequest{RequestHeader: c.header()})
 		c.refused(readOf(c.peer, numeric(2258)), ua.StatusBadSessionIDInvalid)
 		if n := s.srv.Stats().Channels; n != 0 {
@@ -403,4 +408,18 @@ func randomCalls(s *site, rnd *rand.Rand) {
 	if st.Commands != nil && (st.Commands.Node.Data.Count != 0 || st.Commands.Node.Control.Count != 0) {
 		s.Errorf("the command governor holds %+v", st.Commands.Node)
 	}
+}
+
+// diagnostics is what administrators see of the only session's security.
+func (s *site) diagnostics() *ua.SessionSecurityDiagnosticsDataType {
+	s.Helper()
+	rd := addressspace.Read{Node: s.srv.AddressSpace().Lookup(uabinary.NumericID(0, id.Server_ServerDiagnostics_SessionsDiagnosticsSummary_SessionSecurityDiagnosticsArray)), Attribute: uint32(ua.AttributeIDValue), Caller: &addressspace.Caller{Admin: true}}
+	var d uabinary.Decoder
+	d.Reset(s.srv.AddressSpace().AppendRead(nil, &rd), nil)
+	v := d.DataValue()
+	all, err := v.Value.Value()
+	if err != nil {
+		s.Fatal(err)
+	}
+	return all.([]*ua.ExtensionObject)[0].Value.(*ua.SessionSecurityDiagnosticsDataType)
 }

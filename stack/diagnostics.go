@@ -94,6 +94,11 @@ func securityDiagnostics(s *session.Session) any {
 		d.AuthenticationMechanism = id.Kind.String()
 	}
 	if ch := s.Channel(); ch != nil {
+		profile := profileOf(ch)
+		d.TransportProtocol = schemeFor(profile)
+		if profile == profileHTTPSJSON || profile == profileWSSJSON {
+			d.Encoding = "UA JSON"
+		}
 		d.SecurityMode, d.SecurityPolicyURI, d.ClientCertificate = ch.SecurityMode(), ch.SecurityPolicy().URI, ch.PeerCertificate()
 	}
 	return d

@@ -25,6 +25,13 @@
 //   - Publish keeps neither goroutine nor buffer while it waits, only its leases
 //     of ParkedRequest and RequestQueueBytes.
 //
+// Over opc.tcp and opc.wss with opcua+uacp the message comes on a SecureChannel.
+// Over opc.https, and opc.wss with opcua+uajson, transports hand over whole
+// requests; a logical channel stands in for the SecureChannel: one for each
+// session, whichever connection its requests come on, one for each call without a
+// session, one for each WebSocket. All listeners share the gate, the budget of
+// partial messages, isolation and the governors.
+//
 // A request that waited is looked at again before it runs. Whoever is refused for
 // want of room gets BadServerTooBusy with the time after which to come back.
 // [Options.Plan] shows how the room is divided, [Server.ApplyLimits] changes it

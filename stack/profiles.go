@@ -6,15 +6,16 @@ import (
 	"strings"
 
 	"github.com/breakwater-ua/breakwater/session"
+	"github.com/breakwater-ua/breakwater/transport"
 )
 
 // Transport profiles, OPC 10000-7.
 const (
-	profileTCP       = "http://opcfoundation.org/UA-Profile/Transport/uatcp-uasc-uabinary"
-	profileWSS       = "http://opcfoundation.org/UA-Profile/Transport/wss-uasc-uabinary"
-	profileWSSJSON   = "http://opcfoundation.org/UA-Profile/Transport/wss-uajson"
-	profileHTTPS     = "http://opcfoundation.org/UA-Profile/Transport/https-uabinary"
-	profileHTTPSJSON = "http://opcfoundation.org/UA-Profile/Transport/https-uajson"
+	profileTCP       = transport.ProfileTCPBinary
+	profileWSS       = transport.ProfileWSSBinary
+	profileWSSJSON   = transport.ProfileWSSJSON
+	profileHTTPS     = transport.ProfileHTTPSBinary
+	profileHTTPSJSON = transport.ProfileHTTPSJSON
 )
 
 // Schemes of endpoint URLs.
