@@ -5,6 +5,7 @@ import (
 	"io"
 	"log/slog"
 	"net"
+	"path/filepath"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -14,6 +15,7 @@ import (
 
 	"github.com/breakwater-ua/breakwater/addressspace"
 	"github.com/breakwater-ua/breakwater/internal/cutproxy"
+	"github.com/breakwater-ua/breakwater/session"
 	"github.com/breakwater-ua/breakwater/stack"
 )
 
@@ -50,7 +52,15 @@ type plant struct {
 
 func serve(t *testing.T, pki, origin string) *plant {
 	t.Helper()
+	users, err := session.OpenUsers(filepath.Join(t.TempDir(), "users.yaml"), session.UsersOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := users.Add(session.User{Name: "jürgen"}, []byte("geheim£")); err != nil {
+		t.Fatal(err)
+	}
 	srv, err := stack.NewServer(stack.Options{
+		Authenticator:   &session.Identities{Anonymous: true, Users: users},
 		ApplicationName: "Boiler house",
 		Endpoints:       []string{"opc.wss://127.0.0.1:0"},
 		Security:        stack.Security{PKI: pki, AllowAnonymous: true},
@@ -78,6 +88,7 @@ func serve(t *testing.T, pki, origin string) *plant {
 		running.Wait()
 	})
 	t.Cleanup(stop)
+	ns.Variable("Boiler.User", "").OnRead(func(c *addressspace.Caller) (any, error) { return c.User, nil })
 	return &plant{strings.TrimPrefix(srv.URLs()[0], "opc.wss://"), temperature, stop}
 }
 
@@ -164,6 +175,19 @@ func live(t *testing.T, b *browser, s site) {
 		if b.eval("items[0].points.some(p => p[1] === 72)", &plotted); !plotted {
 			t.Error("the plot has a gap")
 		}
+	})
+	t.Run("a user logs in", func(t *testing.T) {
+		b.t = t
+		const user = "nsu=urn:plant;s=Boiler.User"
+		b.eval(`node.value = "`+user+`"; add.requestSubmit()`, nil)
+		b.until(card(user, "h2"), is("User"))
+		b.forget()
+		b.eval(`document.getElementById("user").value = "jürgen"; password.value = "wrong"; document.forms.connect.requestSubmit()`, nil)
+		b.said(func(text string) bool {
+			return strings.HasPrefix(text, "activateSession: Bad") && !strings.Contains(text, "again")
+		})
+		b.eval(`password.value = "geheim£"; document.forms.connect.requestSubmit()`, nil)
+		b.until(card(user, ".value"), is("jürgen"))
 	})
 	t.Run("a restarted server is found", func(t *testing.T) {
 		b.t = t
