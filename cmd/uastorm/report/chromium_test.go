@@ -120,6 +120,7 @@ func browser(t *testing.T) *chromium {
 	for _, domain := range []string{"Page", "Runtime", "Log", "Network"} {
 		c.call(domain+".enable", nil, nil)
 	}
+	c.call("Page.setLifecycleEventsEnabled", map[string]any{"enabled": true}, nil)
 	return c
 }
 
@@ -216,10 +217,15 @@ func (c *chromium) open(file string, width int, dark bool) {
 	c.call("Emulation.setDeviceMetricsOverride", map[string]any{"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": width < 500}, nil)
 	c.call("Emulation.setEmulatedMedia", map[string]any{"features": []any{map[string]string{"name": "prefers-color-scheme", "value": scheme}}}, nil)
 	c.asked, c.complaints = nil, nil
-	if err := c.send("Page.navigate", map[string]any{"url": "file://" + file}, c.session); err != nil {
-		c.t.Fatal(err)
+	var loading struct{ LoaderID, ErrorText string }
+	c.call("Page.navigate", map[string]any{"url": "file://" + file}, &loading)
+	if loading.ErrorText != "" {
+		c.t.Fatalf("%s: %s", file, loading.ErrorText)
 	}
-	c.await("load", func(m message) bool { return m.Method == "Page.loadEventFired" })
+	c.await("load", func(m message) bool {
+		var p struct{ LoaderID, Name string }
+		return m.Method == "Page.lifecycleEvent" && json.Unmarshal(m.Params, &p) == nil && p.LoaderID == loading.LoaderID && p.Name == "load"
+	})
 }
 
 // eval gives the value of an expression in the page.

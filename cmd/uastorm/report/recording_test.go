@@ -26,11 +26,26 @@ const hostile = `</title></script><img src=x onerror="document.title='owned'">'"
 // recorded is a storm of 90 seconds as a Recorder measures it, in simulated
 // time: 1,000 sessions with steady reads, 8,000 clients that connect at once,
 // most of them told to come back.
+//
+// It is simulated once for all tests; each gets a copy whose slices are its own.
 func recorded(t *testing.T) *measure.Result {
-	var res *measure.Result
-	synctest.Test(t, func(t *testing.T) { res = simulate(t) })
-	return res
+	t.Helper()
+	simulation.Do(func() {
+		synctest.Test(t, func(t *testing.T) { simulated = simulate(t) })
+	})
+	if simulated == nil {
+		t.Fatal("the simulation failed")
+	}
+	res := *simulated
+	res.Phases, res.Samples = slices.Clone(res.Phases), slices.Clone(res.Samples)
+	res.Events, res.Verdicts = slices.Clone(res.Events), slices.Clone(res.Verdicts)
+	return &res
 }
+
+var (
+	simulation sync.Once
+	simulated  *measure.Result
+)
 
 // poisoned is a result whose texts are all hostile.
 func poisoned(res *measure.Result) *measure.Result {
@@ -154,6 +169,7 @@ func simulate(t *testing.T) *measure.Result {
 			waiting -= admitted
 			sessions += admitted
 			server.refuse += refused
+			server.requests += 5 * admitted
 		}
 		for range 50 {
 			latency := ms(0.6 + 0.5*rng.ExpFloat64()*(1+2*load) + 3*load*math.Pow(rng.Float64(), 12))
@@ -181,10 +197,11 @@ func simulate(t *testing.T) *measure.Result {
 	}
 	res := r.Finish()
 	for i := range res.Samples { // simulated time is not what a processor takes
+		res.Samples[i].Saturated = false
 		res.Samples[i].CPU = 0.2 + 1.2*float64(res.Samples[i].Attempts)/9500
 	}
 	for i := range res.Phases {
-		res.Phases[i].Saturation.CPU, res.Phases[i].Saturation.MaxCPU = 0.3+0.2*float64(i%3), 1.4
+		res.Phases[i].Saturation = measure.Saturation{CPU: 0.3 + 0.2*float64(i%3), MaxCPU: 1.4}
 	}
 	res.Processors = 2
 	res.Verdicts = []measure.Verdict{
