@@ -91,6 +91,31 @@ func TestSessionsStayOnTheirTransport(t *testing.T) {
 	})
 }
 
+// A session whose channel has gone may be taken up over HTTPS where the rules for
+// moving sessions allow it; its logical channel then lives and ends with it.
+func TestSessionMovesToHTTPS(t *testing.T) {
+	inBubble(t, stack.Options{}, func(s *site) {
+		p := s.connect().login() // from 192.0.2.1
+		p.close()
+		synctest.Wait()
+		foreign := s.web("192.0.2.99:1")
+		foreign.token = p.token
+		foreign.refused(activateOf(foreign.peer), ua.StatusBadSessionIDInvalid)
+		w := s.web("192.0.2.1:77")
+		w.token = p.token
+		w.refused(readOf(w.peer, numeric(2258)), ua.StatusBadSessionIDInvalid)
+		w.must(activateOf(w.peer))
+		w.must(readOf(w.peer, numeric(2258)))
+		if n := s.srv.Stats().Channels; n != 1 {
+			t.Errorf("%d channels", n)
+		}
+		w.must(&ua.CloseSessionRequest{RequestHeader: w.header()})
+		if n := s.srv.Stats().Channels; n != 0 {
+			t.Errorf("%d channels after the session", n)
+		}
+	})
+}
+
 // A Publish over HTTPS is a long poll: it parks, holds neither body nor slot,
 // and is answered when there is something to report.
 func TestLongPoll(t *testing.T) {
@@ -422,4 +447,27 @@ func (s *site) diagnostics() *ua.SessionSecurityDiagnosticsDataType {
 		s.Fatal(err)
 	}
 	return all.([]*ua.ExtensionObject)[0].Value.(*ua.SessionSecurityDiagnosticsDataType)
+}
+
+// The answer of a call that goes out early gives its memory back while the
+// handler still reads its arguments: those are the handler's own.
+func TestHandlerOutlivesItsCall(t *testing.T) {
+	inBubble(t, stack.Options{}, func(s *site) {
+		gate, got := make(chan struct{}), make(chan any, 1)
+		ns := s.srv.AddressSpace().Namespace("urn:plant")
+		m := ns.Method("Late", []ua.Argument{{Name: "text", DataType: ua.NewNumericNodeID(0, id.String), ValueRank: -1}}, nil,
+			func(_ context.Context, c *addressspace.Call) ([]any, error) {
+				<-gate
+				got <- c.Arg(0)
+				return nil, nil
+			})
+		w := s.web("192.0.2.10:1").login()
+		rq := &ua.CallRequest{RequestHeader: w.header(), MethodsToCall: []*ua.CallMethodRequest{{ObjectID: numeric(85), MethodID: m.ID().UA(), InputArguments: []*ua.Variant{ua.MustVariant("unharmed")}}}}
+		rq.RequestHeader.TimeoutHint = 100
+		w.refused(rq, ua.StatusBadTimeout)
+		close(gate)
+		if a := <-got; a != "unharmed" {
+			t.Errorf("the handler reads %q", a)
+		}
+	})
 }

@@ -1,6 +1,7 @@
 package stack
 
 import (
+	"github.com/breakwater-ua/breakwater/internal/buffer"
 	"github.com/breakwater-ua/breakwater/isolation"
 	"github.com/breakwater-ua/breakwater/securechannel"
 	"github.com/breakwater-ua/breakwater/session"
@@ -20,8 +21,9 @@ type channel interface {
 // A carrier is what a request came in: a message of a SecureChannel, or a call
 // of a transport that has none. The zero value is nothing.
 type carrier struct {
-	m *securechannel.Message
-	c *call
+	m   *securechannel.Message
+	c   *call
+	buf *buffer.Buffer // of a call that was detached: its body
 }
 
 // body is the request, of a carrier that was detached.
@@ -29,14 +31,20 @@ func (c carrier) body() []byte {
 	if c.m != nil {
 		return c.m.Body
 	}
-	return c.c.Body()
+	return c.buf.B
 }
 
-// detach takes the request off its connection's goroutine. A call has never
-// been on it: its body is there until it is answered.
+// detach takes the request off its connection's goroutine. A call's body goes
+// with its answer, which may come while the handler still works on it
+// (runBlocking): what is detached has a copy.
 func (c carrier) detach() carrier {
 	if c.m != nil {
 		return carrier{m: c.m.Detach()}
+	}
+	if c.buf == nil {
+		body := c.c.Body()
+		c.buf = buffer.Get(len(body))
+		c.buf.B = append(c.buf.B, body...)
 	}
 	return c
 }
@@ -46,7 +54,7 @@ func (c carrier) queue() carrier {
 	if c.m != nil {
 		return carrier{m: c.m.Queue()}
 	}
-	return c
+	return c.detach()
 }
 
 // leave takes a request that may park out of its connection's books. A call
@@ -61,5 +69,8 @@ func (c carrier) leave() {
 func (c carrier) release() {
 	if c.m != nil {
 		c.m.Release()
+	}
+	if c.buf != nil {
+		c.buf.Release()
 	}
 }

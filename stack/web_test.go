@@ -112,7 +112,8 @@ func (c *webCall) Park() {
 	if c.parked || c.ended > 0 {
 		c.w.Error("parked twice, or after the answer")
 	}
-	c.parked, c.body = true, nil
+	c.parked = true
+	c.giveBack()
 }
 
 func (c *webCall) Respond(body []byte, code ua.StatusCode, hint time.Duration) error {
@@ -122,7 +123,8 @@ func (c *webCall) Respond(body []byte, code ua.StatusCode, hint time.Duration) e
 		return ua.StatusBadResponseTooLarge
 	}
 	c.ended++
-	c.hint, c.code, c.body = hint, code, nil
+	c.hint, c.code = hint, code
+	c.giveBack()
 	c.answer <- response{msg: decode(c.w.T, body)}
 	return nil
 }
@@ -131,8 +133,16 @@ func (c *webCall) Drop(code ua.StatusCode) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.ended++
-	c.body = nil
+	c.giveBack()
 	c.answer <- response{err: code}
+}
+
+// giveBack does what the next user of the memory would do.
+func (c *webCall) giveBack() {
+	for i := range c.body {
+		c.body[i] = 0xdb
+	}
+	c.body = nil
 }
 
 // start sends a request.
