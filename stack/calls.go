@@ -48,7 +48,7 @@ func (c *calls) place(in transport.Call, body []byte) *call {
 	} else if ch, entry := c.ofSession(body); ch != nil {
 		if own := ch.add(in); own != nil {
 			if entry != nil && entry.Kind == service.KindEstablish {
-				ch.peer.Store(peer) // who shows an identity, and is locked out, is who calls now
+				ch.meet(peer) // who shows an identity, and is locked out, is who calls now
 			}
 			return own
 		}
@@ -66,7 +66,7 @@ func (c *calls) channel(peer *transport.Peer, policy *security.Policy) *logicalC
 	if ch.policy == nil {
 		ch.policy = security.None
 	}
-	ch.peer.Store(peer)
+	ch.meet(peer)
 	c.dispatch.opened(ch)
 	return ch
 }

@@ -60,6 +60,13 @@ type introduction struct {
 // errNoCall is returned for a request that has been answered.
 var errNoCall = errors.New("no such request")
 
+// meet notes whom the channel is used by. It copies: the Peer of a request may be
+// part of what a connection holds, and the channel lives longer.
+func (ch *logicalChannel) meet(p *transport.Peer) {
+	own := *p
+	ch.peer.Store(&own)
+}
+
 // ID implements session.Channel.
 func (ch *logicalChannel) ID() uint32 { return ch.id }
 
