@@ -471,3 +471,35 @@ func TestHandlerOutlivesItsCall(t *testing.T) {
 		}
 	})
 }
+
+// Whatever bytes come, each call is answered once, and nothing is left.
+func TestJunkCalls(t *testing.T) {
+	inBubble(t, stack.Options{Governors: tightGovernors(), HTTP: stack.HTTPOptions{AllowSessionless: true}}, func(s *site) {
+		rnd := rand.New(rand.NewPCG(1, 9))
+		w := s.web("192.0.2.10:1").login()
+		w.subscribe()
+		samples := [][]byte{
+			w.encode(readOf(w.peer, numeric(2258))), w.encode(createOf(w.peer)), w.encode(activateOf(w.peer)),
+			w.encode(&ua.PublishRequest{RequestHeader: w.header(), SubscriptionAcknowledgements: []*ua.SubscriptionAcknowledgement{{SubscriptionID: 1, SequenceNumber: 1}}}),
+			w.encode(&ua.CallRequest{RequestHeader: w.header(), MethodsToCall: []*ua.CallMethodRequest{{ObjectID: numeric(85), MethodID: numeric(1)}}}),
+			w.encode(&ua.CloseSessionRequest{RequestHeader: w.header()}), {}, {0}, {1, 0, 0x77, 2},
+		}
+		for range 3000 {
+			c := w.prepare(&ua.GetEndpointsRequest{RequestHeader: &ua.RequestHeader{}})
+			c.body = append([]byte{}, samples[rnd.IntN(len(samples))]...)
+			switch {
+			case len(c.body) == 0:
+			case rnd.IntN(2) == 0:
+				c.body = c.body[:rnd.IntN(len(c.body))]
+			default:
+				for range 1 + rnd.IntN(3) {
+					c.body[rnd.IntN(len(c.body))] = byte(rnd.Uint32())
+				}
+			}
+			s.srv.CallHandler().Call(c)
+		}
+		s.down()
+		synctest.Wait()
+		w.onceEach()
+	})
+}
