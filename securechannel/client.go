@@ -69,7 +69,8 @@ type Client struct {
 	cur, old *token
 	issued   atomic.Pointer[token]
 	assembly assembly
-	frame    []byte
+	frame    []byte         // nil: it is borrowed
+	borrowed *buffer.Buffer // of the last chunk; nil while waiting for the next
 	last     *buffer.Buffer // what the last Receive returned
 }
 
@@ -118,6 +119,7 @@ func Dial(ctx context.Context, conn net.Conn, cfg ClientConfig) (*Client, error)
 	err := c.handshake(ctx)
 	if err != nil {
 		_ = conn.Close()
+		c.Release()
 		if ctx.Err() != nil {
 			err = errors.Join(ctx.Err(), err)
 		}
@@ -127,15 +129,23 @@ func Dial(ctx context.Context, conn net.Conn, cfg ClientConfig) (*Client, error)
 }
 
 func (c *Client) handshake(ctx context.Context) error {
-	// Not more than a chunk: thousands of clients in one process shall be cheap.
-	c.read = bufio.NewReaderSize(c.conn, min(64<<10, c.limits.ReceiveBufferSize))
+	// Clients with the smallest chunks are those of which there are thousands in
+	// one process: idle they hold no chunk's buffer, and a small one to read.
+	lean := c.limits.ReceiveBufferSize <= transport.MinBufferSize
+	size := 64 << 10
+	if lean {
+		size = 1 << 10
+	}
+	c.read = bufio.NewReaderSize(c.conn, size)
 	p, err := uatcp.Connect(c.conn, c.read, c.cfg.EndpointURL, &c.limits)
 	if err != nil {
 		return err
 	}
 	c.params = p
 	c.layout = newLayout(p.BufferSize, c.cfg.Policy, c.cfg.Mode)
-	c.frame = make([]byte, p.BufferSize)
+	if !lean {
+		c.frame = make([]byte, p.BufferSize)
+	}
 	r, err := c.requestToken(ctx, requestTypeIssue)
 	if err != nil {
 		return err
@@ -241,7 +251,8 @@ func (c *Client) appendChunk(b []byte, kind [3]byte, final byte, sequence, reque
 // *Abort.
 func (c *Client) Receive() (requestID uint32, body []byte, err error) {
 	c.last.Release()
-	c.last = nil
+	c.borrowed.Release()
+	c.last, c.borrowed = nil, nil
 	for {
 		id, body, done, err := c.receive()
 		if err != nil {
@@ -274,7 +285,15 @@ func (a *Abort) Unwrap() error { return a.Code }
 
 // receive reads one chunk. done says that a response is complete.
 func (c *Client) receive() (id uint32, body []byte, done bool, err error) {
-	frame, err := uatcp.ReadMessage(c.read, c.frame)
+	room := c.frame
+	if room == nil {
+		if c.borrowed == nil {
+			_, _ = c.read.Peek(uatcp.HeaderSize) // what goes wrong ReadMessage will say
+			c.borrowed = buffer.Get(c.params.BufferSize)
+		}
+		room = c.borrowed.Whole()[:c.params.BufferSize]
+	}
+	frame, err := uatcp.ReadMessage(c.read, room)
 	if err != nil {
 		return 0, nil, false, err
 	}
@@ -454,7 +473,8 @@ func (c *Client) Close() error {
 // after Receive has returned for the last time.
 func (c *Client) Release() {
 	c.last.Release()
-	c.last = nil
+	c.borrowed.Release()
+	c.last, c.borrowed = nil, nil
 	c.assembly.drop()
 }
 

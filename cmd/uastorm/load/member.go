@@ -162,20 +162,31 @@ func (m *member) hold(ctx context.Context) error {
 func (m *member) leave(c *conn) {
 	m.e.leaving <- struct{}{}
 	defer func() { <-m.e.leaving }()
-	begun := time.Now()
-	done := make(chan struct{})
-	err := c.send(&ua.CloseSessionRequest{DeleteSubscriptions: true}, m.e.target.timeout, func(body []byte, at time.Time, err error) {
+	for range closeAttempts {
+		begun := time.Now()
+		answer := make(chan error, 1)
+		err := c.send(&ua.CloseSessionRequest{DeleteSubscriptions: true}, m.e.target.timeout, func(body []byte, at time.Time, err error) {
+			if err == nil {
+				_, err = decode(body)
+			}
+			m.e.rec.Operation(measure.Disconnect, begun, begun, at, codeOf(err))
+			answer <- err
+		})
 		if err == nil {
-			_, err = decode(body)
+			err = <-answer
 		}
-		m.e.rec.Operation(measure.Disconnect, begun, begun, at, codeOf(err))
-		close(done)
-	})
-	if err == nil {
-		<-done
+		if err == nil || !isBusy(err) {
+			break
+		}
+		// A session that is left behind is load that outlives the run.
+		_, hint := reconnect.Signal(err)
+		_ = pause(context.Background(), max(hint, eagerPause))
 	}
 	c.close()
 }
+
+// closeAttempts bounds how often a busy server is asked to close a session.
+const closeAttempts = 5
 
 // interval is how often the server must hear of the session.
 func (m *member) interval() time.Duration {

@@ -8,6 +8,7 @@ import (
 
 	"github.com/breakwater-ua/breakwater/client/reconnect"
 	"github.com/breakwater-ua/breakwater/security"
+	"github.com/breakwater-ua/breakwater/uabinary"
 	"github.com/breakwater-ua/breakwater/uastatus"
 	"github.com/gopcua/opcua/ua"
 )
@@ -56,7 +57,9 @@ func (c *conn) create(ctx context.Context) (*session, error) {
 			return nil, err
 		}
 	}
-	return &session{token: rs.AuthenticationToken, nonce: bytes.Clone(rs.ServerNonce),
+	// The token on its own: as it is it would keep the whole response, the server's
+	// endpoints and certificates included, for as long as the session lives.
+	return &session{token: uabinary.NodeIDOf(rs.AuthenticationToken).UA(), nonce: bytes.Clone(rs.ServerNonce),
 		timeout: time.Duration(rs.RevisedSessionTimeout) * time.Millisecond}, nil
 }
 
