@@ -15,14 +15,17 @@ import (
 	"io"
 	"math/big"
 	"net/http"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/gopcua/opcua/ua"
 
+	"github.com/breakwater-ua/breakwater/internal/memnet"
 	"github.com/breakwater-ua/breakwater/stack"
 )
 
@@ -198,20 +201,6 @@ func pairFile(t *testing.T, dir string, serial int64) (cert, key string) {
 	return cert, key
 }
 
-func serialOf(t *testing.T, srv *stack.Server) int64 {
-	t.Helper()
-	c, err := tls.Dial("tcp", srv.Addrs()[0].String(), &tls.Config{InsecureSkipVerify: true})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer c.Close()
-	leaf := c.ConnectionState().PeerCertificates[0]
-	if !leaf.SerialNumber.IsInt64() {
-		return -1
-	}
-	return leaf.SerialNumber.Int64()
-}
-
 // The server makes itself a pair that only its owner may read, and keeps it.
 func TestOwnTLSCertificate(t *testing.T) {
 	o := strict(t)
@@ -258,21 +247,45 @@ func TestOwnTLSCertificate(t *testing.T) {
 // Files that change are read again; a pair that cannot be used changes nothing.
 func TestTLSReload(t *testing.T) {
 	dir := t.TempDir()
-	o := everywhere()
-	o.TLS.CertificateFile, o.TLS.KeyFile = pairFile(t, dir, 1)
-	srv := start(t, o)
-	if n := serialOf(t, srv); n != 1 {
-		t.Fatalf("serial %d", n)
-	}
-	if err := os.WriteFile(o.TLS.CertificateFile, []byte("rubbish"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	waitFor(t, func() bool { return testLog.contains("TLS certificate cannot be used") })
-	if n := serialOf(t, srv); n != 1 {
-		t.Errorf("serial %d after a bad file", n)
-	}
-	pairFile(t, dir, 2)
-	waitFor(t, func() bool { return serialOf(t, srv) == 2 })
+	o := stack.Options{Security: stack.Security{Policies: stack.NoPolicies, AllowNone: true, AllowAnonymous: true}}
+	synctest.Test(t, func(t *testing.T) {
+		o.TLS.CertificateFile, o.TLS.KeyFile = pairFile(t, dir, 1)
+		bubble(t, o, func(s *site) {
+			ln := memnet.Listen("192.0.2.2:4843")
+			ended := make(chan error, 1)
+			go func() { ended <- s.srv.ServeTLS(ln) }()
+			serial := func() int64 {
+				t.Helper()
+				conn, err := ln.Dial(t.Context(), netip.MustParseAddrPort("192.0.2.1:1"))
+				if err != nil {
+					t.Fatal(err)
+				}
+				c := tls.Client(conn, insecure())
+				defer c.Close()
+				if err := c.Handshake(); err != nil {
+					t.Fatal(err)
+				}
+				return c.ConnectionState().PeerCertificates[0].SerialNumber.Int64()
+			}
+			if n := serial(); n != 1 {
+				t.Errorf("serial %d", n)
+			}
+			if err := os.WriteFile(o.TLS.CertificateFile, []byte("rubbish"), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(3 * time.Second)
+			if n := serial(); n != 1 || !testLog.contains("TLS certificate cannot be used") {
+				t.Errorf("serial %d after a bad file", n)
+			}
+			pairFile(t, dir, 2)
+			time.Sleep(3 * time.Second)
+			if n := serial(); n != 2 {
+				t.Errorf("serial %d after another pair", n)
+			}
+			s.down()
+			<-ended
+		})
+	})
 }
 
 // waitFor polls what a watcher of files brings about.
