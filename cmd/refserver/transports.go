@@ -87,8 +87,10 @@ func defaultGovernors() governorsConfig {
 		},
 		Commands: commandGovernorConfig{
 			Enabled: true, MaxCommands: 256, MaxRetainedBytes: 128 << 20, MaxTenantCommands: 128, MaxPrincipalCommands: 64,
-			ReservedControlCommands: 16, ReservedControlBytes: 2 << 20, MaxControlPayloadBytes: 64 << 10,
-			MaxTenantControlCommands: 8, MaxPrincipalControlCommands: 8,
+			// As many as the request queue holds: all anonymous sessions are one
+			// principal, and when they close together none should be refused.
+			ReservedControlCommands: 256, ReservedControlBytes: 2 << 20, MaxControlPayloadBytes: 64 << 10,
+			MaxTenantControlCommands: 256, MaxPrincipalControlCommands: 256,
 		},
 	}
 }

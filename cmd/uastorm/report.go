@@ -2,6 +2,7 @@ package main
 
 import (
 	"errors"
+	"io"
 	"os"
 
 	"github.com/breakwater-ua/breakwater/cmd/uastorm/measure"
@@ -10,12 +11,12 @@ import (
 )
 
 func (a *app) newReport() *cobra.Command {
-	html := ""
+	var html, svg string
 	cmd := &cobra.Command{
 		Use:   "report FILE.jsonl",
 		Short: "Make the report of a run from what it wrote with --json",
 		Example: `  uastorm report out.jsonl
-  uastorm report out.jsonl --html out.html`,
+  uastorm report out.jsonl --html out.html --svg out.svg`,
 		Args: cobra.ExactArgs(1),
 		RunE: func(_ *cobra.Command, args []string) error {
 			f, err := os.Open(args[0])
@@ -27,16 +28,25 @@ func (a *app) newReport() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			if html == "" {
+			if html == "" && svg == "" {
 				return report.Text(a.stdout, res)
 			}
-			w, err := os.Create(html)
-			if err != nil {
-				return err
-			}
-			return errors.Join(report.Write(w, res), w.Close())
+			return errors.Join(writeReport(html, res, report.Write), writeReport(svg, res, report.SVG))
 		},
 	}
 	cmd.Flags().StringVar(&html, "html", "", "`file` for the page (default: a summary on standard output)")
+	cmd.Flags().StringVar(&svg, "svg", "", "`file` for the picture of sessions and latency alone")
 	return cmd
+}
+
+// writeReport writes one form of a report to a file, unless name is empty.
+func writeReport(name string, res *measure.Result, form func(io.Writer, *measure.Result) error) error {
+	if name == "" {
+		return nil
+	}
+	w, err := os.Create(name)
+	if err != nil {
+		return err
+	}
+	return errors.Join(form(w, res), w.Close())
 }
