@@ -61,6 +61,7 @@ type request struct {
 	ch    channel
 	owner *isolation.Owner
 	lease isolation.Lease
+	size  int // bytes of the request
 
 	// Only of requests that have left their connection's goroutine.
 	m       carrier // detached
@@ -108,7 +109,7 @@ func (d *dispatcher) Message(ch *securechannel.Channel, m *securechannel.Message
 func (d *dispatcher) take(ch channel, m carrier, id uint32, body []byte, received time.Time) {
 	r := d.requests.Get().(*request)
 	r.Channel, r.RequestID, r.ch = ch, id, ch
-	r.Time = received
+	r.Time, r.size = received, len(body)
 	r.Now = uabinary.FromTime(r.Time)
 	entry, code := d.route(ch, r, body)
 	r.Entry = entry
@@ -196,7 +197,7 @@ func (d *dispatcher) inline(r *request, m carrier) {
 		m.leave() // before an answer can overtake it
 		code = d.handleParking(r, m)
 	} else {
-		code = d.handle(&r.Request)
+		code = d.handleShort(r)
 	}
 	if r.Deferred() {
 		d.goApart(r, m)

@@ -117,10 +117,33 @@ func (d *dispatcher) settle(r *request, m carrier, sess *session.Session, size i
 	if d.governors.commands == nil || r.Entry.MayPark {
 		return ua.StatusOK
 	}
-	if r.Entry.Changes || control && sess != nil {
+	if r.Entry.Changes || control && sess != nil && r.Entry.MayBlock {
 		return d.reserve(r, sess, control, size)
 	}
 	return ua.StatusOK
+}
+
+// handleShort runs a handler that does not block. Continuity work reserves here,
+// and not before it is queued: its lane is as narrow as the work is short, and a
+// thousand clients that leave at once must not meet the end of a lane while they
+// wait for their turn.
+func (d *dispatcher) handleShort(r *request) ua.StatusCode {
+	if !d.governed || !r.Entry.Continues {
+		return d.handle(&r.Request)
+	}
+	sess := r.Session
+	if sess == nil {
+		sess = d.set.Sessions.Peek(r.Channel, r.Header.AuthenticationToken)
+	}
+	if sess == nil {
+		return d.handle(&r.Request)
+	}
+	v, err := d.governors.commands.Reserve(d.base, admission.Command{Principal: principalOf(sess), Control: true, PayloadBytes: int64(r.size)})
+	if err != nil {
+		return commandStatus(err)
+	}
+	defer v.Release()
+	return d.handle(&r.Request)
 }
 
 // reserve takes a reservation of the command governor, which finish returns. A

@@ -3,6 +3,7 @@ package stack_test
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"testing"
 	"testing/synctest"
 
@@ -87,6 +88,33 @@ func TestReservationLastsAsLongAsTheHandler(t *testing.T) {
 		synctest.Wait()
 		if n := s.srv.AdmissionStatus().Commands.Node.Data.Count; n != 0 {
 			t.Errorf("%d commands held after it", n)
+		}
+	})
+}
+
+// Clients that leave all at once, more than the control lane is wide, wait for
+// their turn and are not refused.
+func TestManyLeaveAtOnce(t *testing.T) {
+	inBubble(t, stack.Options{Governors: tightGovernors(), Limits: stack.Limits{RunSlots: 1}}, func(s *site) {
+		var webs []*web
+		for i := range 30 {
+			webs = append(webs, s.web(fmt.Sprintf("192.0.2.10:%d", i+1)).login())
+		}
+		release := s.holdSlots()
+		var leaving []*webCall
+		for _, w := range webs {
+			leaving = append(leaving, w.start(&ua.CloseSessionRequest{RequestHeader: w.header(), DeleteSubscriptions: true}))
+		}
+		synctest.Wait()
+		release()
+		webs[0].call(&ua.GetEndpointsRequest{RequestHeader: &ua.RequestHeader{}})
+		for i, c := range leaving {
+			if _, code := c.wait(); code != ua.StatusOK {
+				t.Errorf("%d: %v", i, code)
+			}
+		}
+		if n := s.srv.AdmissionStatus().Commands.Node.Control.Count; n != 0 {
+			t.Errorf("%d reservations are left", n)
 		}
 	})
 }

@@ -265,7 +265,7 @@ func (d *dispatcher) runShort(r *request) {
 	if r.Entry.MayPark {
 		code = d.handleParking(r, r.m)
 	} else {
-		code = d.handle(&r.Request)
+		code = d.handleShort(r)
 	}
 	switch {
 	case r.Deferred():
