@@ -31,7 +31,7 @@ type liveLimits struct {
 	inForce config
 }
 
-// changeable are the sections that may change; of isolation and limits not all.
+// changeable are the sections that may change; of some not all.
 type changeable struct {
 	Limits     limitsConfig     `yaml:"limits"`
 	RateLimits rateLimitsConfig `yaml:"rateLimits"`
@@ -39,6 +39,8 @@ type changeable struct {
 	Budget     budgetConfig     `yaml:"budget"`
 	Shadow     bool             `yaml:"shadow"`
 	Isolation  isolationConfig  `yaml:"isolation"`
+	HTTP       httpConfig       `yaml:"http"`
+	Governors  governorsConfig  `yaml:"governors"`
 }
 
 // limitsView says what a change has done, or would do.
@@ -60,6 +62,7 @@ func (l *liveLimits) change(next config, dryRun bool) (limitsView, error) {
 	o := stack.Options{
 		Limits: next.Limits.stack(), RateLimits: next.RateLimits.stack(),
 		Retry: next.Retry.stack(), Budget: next.Budget.stack(), Shadow: next.Shadow,
+		HTTP: next.HTTP.stack(), Governors: next.Governors.stack(),
 	}
 	if err := next.Isolation.stack(&o, next.Listen); err != nil {
 		return limitsView{}, err
@@ -90,6 +93,11 @@ func firstFixed(have, want *config) string {
 	a, b := *have, *want
 	a.Limits, a.RateLimits, a.Retry, a.Budget, a.Shadow = b.Limits, b.RateLimits, b.Retry, b.Budget, b.Shadow
 	for _, c := range []*config{&a, &b} {
+		c.Governors = governorsConfig{ // on or off is for a start
+			HTTP:     httpGovernorConfig{Enabled: c.Governors.HTTP.Enabled},
+			Commands: commandGovernorConfig{Enabled: c.Governors.Commands.Enabled},
+		}
+		c.HTTP.MaxSessionless, c.HTTP.RequestsPerSecond, c.HTTP.RequestBurst = 0, 0, 0
 		c.Isolation = isolationConfig{TrustedIngress: c.Isolation.TrustedIngress} // the stack's classifier
 	}
 	return firstDifference(reflect.ValueOf(a), reflect.ValueOf(b), "")
@@ -115,7 +123,7 @@ func firstDifference(a, b reflect.Value, prefix string) string {
 // not merged.
 func (l *liveLimits) patch(text []byte) (config, error) {
 	next := l.inForce
-	part := changeable{next.Limits, next.RateLimits, next.Retry, next.Budget, next.Shadow, next.Isolation}
+	part := changeable{next.Limits, next.RateLimits, next.Retry, next.Budget, next.Shadow, next.Isolation, next.HTTP, next.Governors}
 	part.Isolation.Stages = nil // or it would be merged, into the map that is in force
 	if err := decodeOver(&part, text); err != nil {
 		return next, err
@@ -125,6 +133,7 @@ func (l *liveLimits) patch(text []byte) (config, error) {
 	}
 	next.Limits, next.RateLimits, next.Isolation = part.Limits, part.RateLimits, part.Isolation
 	next.Retry, next.Budget, next.Shadow = part.Retry, part.Budget, part.Shadow
+	next.HTTP, next.Governors = part.HTTP, part.Governors
 	return next, nil
 }
 

@@ -82,8 +82,8 @@ func TestPostLimits(t *testing.T) {
 	if v = post("/admin/limits", `{"limits":{"maxChannels":1500},"rateLimits":{"connectionsPerSecond":50}}`); v.DryRun || connections() != 1500 {
 		t.Errorf("%+v; %d connections in force", v, connections())
 	}
-	v = post("/admin/limits?dry-run", `{"budget":{"maxBytes":134217728},"retry":{"max":"1m"},"shadow":true,"isolation":{"requestCost":"encoded"},"rateLimits":{"discoveryBurst":7}}`)
-	for _, want := range []string{"budget.maxBytes", "retry.max", "shadow", "isolation.requestCost", "rateLimits.discoveryBurst"} {
+	v = post("/admin/limits?dry-run", `{"budget":{"maxBytes":134217728},"retry":{"max":"1m"},"shadow":true,"isolation":{"requestCost":"encoded"},"rateLimits":{"discoveryBurst":7},"http":{"requestsPerSecond":9},"governors":{"commands":{"maxCommands":70}}}`)
+	for _, want := range []string{"budget.maxBytes", "retry.max", "shadow", "isolation.requestCost", "rateLimits.discoveryBurst", "http.requestsPerSecond", "governors.commands.maxCommands"} {
 		if !slices.Contains(v.Changed, want) {
 			t.Errorf("%s is not among what changes: %q", want, v.Changed)
 		}
@@ -149,6 +149,8 @@ func TestPostLimitsRefuses(t *testing.T) {
 		{"cannot work", `{"limits":{"maxChannels":1002}}`, "limits.maxChannels: is 1002: every session and one newcomer must fit beside the floors; the smallest value that works is 1003", 422},
 		{"restart: message size", `{"limits":{"maxMessageSize":1048576}}`, "limits.maxMessageSize: is 4194304 now; a change to 1048576 needs a restart", 422},
 		{"restart: mode", `{"isolation":{"mode":"FairShare"}}`, "isolation.mode: is Balanced now; a change to FairShare needs a restart", 422},
+		{"restart: origins", `{"http":{"allowedOrigins":["*"]}}`, "http.allowedOrigins: a change needs a restart", 422},
+		{"restart: governor off", `{"governors":{"http":{"enabled":false}}}`, "governors.http", 422},
 		{"negative", `{"limits":{"maxSessions":-1}}`, "limits.maxSessions: is negative: -1", 422},
 		{"unknown stage", `{"isolation":{"stages":{"Queue":{"capacity":8}}}}`, "none of the stages", 422},
 	} {

@@ -81,8 +81,8 @@ func defaultGovernors() governorsConfig {
 	return governorsConfig{
 		HTTP: httpGovernorConfig{
 			Enabled: true, MaxRequests: 256, MaxReservedBytes: 1 << 30, MaxTenantRequests: 256, MaxPrincipalRequests: 64,
-			SmallBodyRequests: 16, ReservedControlRequests: 16, ReservedControlBytes: 8 << 20,
-			MaxTenantControlRequests: 8, MaxPrincipalControlRequests: 8,
+			SmallBodyRequests: 16, ReservedControlRequests: 64, ReservedControlBytes: 8 << 20,
+			MaxTenantControlRequests: 64, MaxPrincipalControlRequests: 64,
 			MaxBodyBytes: 8 << 20, MaxControlBodyBytes: 64 << 10, HeavyReadReservedBytes: 64 << 20, OtherReservedBytes: 8 << 20,
 		},
 		Commands: commandGovernorConfig{

@@ -30,7 +30,7 @@ func addSimulation(ns *addressspace.Namespace) *simulation {
 	return &simulation{
 		// Without a least sampling interval, so that who subscribes can see every
 		// value: sampling at the pace of the steps would miss some.
-		counter: ns.Variable("Demo.Simulation.Counter", uint32(0), addressspace.Description("Counts up")),
+		counter:  ns.Variable("Demo.Simulation.Counter", uint32(0), addressspace.Description("Counts up")),
 		sinusoid: signal("Sinusoid", "Sine, -1 to 1 in 10 s"),
 		sawtooth: signal("Sawtooth", "Rises from -1 to 1 in 10 s and drops"),
 		square:   signal("Square", "1 for 5 s, -1 for 5 s"),
