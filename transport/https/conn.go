@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/breakwater-ua/breakwater/internal/buffer"
 	"github.com/breakwater-ua/breakwater/transport"
 )
 
@@ -30,7 +31,9 @@ type conn struct {
 	completed atomic.Bool // the Handshake stage is given back
 	upgraded  atomic.Bool // to a WebSocket, or it is opc.tcp: its end is told elsewhere
 	requests  atomic.Int32
-	waiting   atomic.Int32 // of requests: those that are not parked
+	unread    atomic.Bool   // a body was refused and may still be coming
+	waiting   atomic.Int32  // of requests: those that are not parked
+	late      atomic.Uint32 // why it closes when stage expires
 	reason    atomic.Uint32
 	closed    atomic.Bool
 
@@ -53,7 +56,8 @@ func below(nc net.Conn) *conn {
 func (l *Listener) take(a transport.Accepted) {
 	c := &conn{Conn: a.Conn, l: l, a: a}
 	c.ctx, c.cancel = context.WithCancel(context.Background())
-	c.stage.Expired = func() { c.close(transport.HelloTimeout) }
+	c.late.Store(uint32(transport.HelloTimeout))
+	c.stage.Expired = func() { _ = c.close(transport.CloseReason(c.late.Load())) }
 	a.Admission.Bind(c)
 	l.mu.Lock()
 	l.conns[c] = struct{}{}
@@ -65,23 +69,25 @@ func (l *Listener) take(a transport.Accepted) {
 // first byte, handshake. Expiry of the time that it has closes it.
 func (l *Listener) shake(c *conn) {
 	if c.a.ProxyHeaderDue() {
+		c.late.Store(uint32(transport.ProxyHeader))
 		l.deadlines.Set(&c.stage, c.a.At.Add(transport.ProxyTimeout))
 		r, err := c.a.Carried()
 		if err != nil {
 			l.log.Debug("PROXY header", "remote", c.a.Remote, "error", err)
-			c.close(transport.ProxyHeader)
+			_ = c.close(transport.ProxyHeader)
 			return
 		}
 		if r.Reason != transport.RefusedNone {
 			l.log.Debug("connection refused", "remote", c.a.Remote, "reason", r.Reason)
-			c.close(transport.TooBusy)
+			_ = c.close(transport.TooBusy)
 			return
 		}
 	}
+	c.late.Store(uint32(transport.HelloTimeout))
 	l.deadlines.Set(&c.stage, c.a.At.Add(l.limits.HelloTimeout))
 	var first [1]byte
 	if _, err := io.ReadFull(c.Conn, first[:]); err != nil {
-		c.close(transport.PeerClosed)
+		_ = c.close(transport.PeerClosed)
 		return
 	}
 	switch {
@@ -91,7 +97,7 @@ func (l *Listener) shake(c *conn) {
 		return
 	default:
 		l.log.Debug("neither TLS nor opc.tcp", "remote", c.a.Remote, "byte", first[0])
-		c.close(transport.ProtocolError)
+		_ = c.close(transport.ProtocolError)
 		return
 	}
 	c.begun = first[:]
@@ -104,7 +110,7 @@ func (l *Listener) shake(c *conn) {
 		if errors.Is(err, io.EOF) || errors.As(err, &op) {
 			why = transport.PeerClosed
 		}
-		c.close(why)
+		_ = c.close(why)
 		return
 	}
 	l.mu.Lock()
@@ -114,7 +120,7 @@ func (l *Listener) shake(c *conn) {
 	l.wg.Add(1) // until net/http lets go of it
 	if !hand || !l.queue.give(t) {
 		l.wg.Done()
-		c.close(transport.Shutdown)
+		_ = c.close(transport.Shutdown)
 	}
 }
 
@@ -148,12 +154,42 @@ func (c *conn) Read(b []byte) (int, error) {
 	return c.Conn.Read(b)
 }
 
-// Close implements net.Conn, for TLS and net/http.
+// Close implements net.Conn, for TLS and net/http. When a body was refused that
+// the client may still be sending, its end is awaited for a moment: a reset
+// could swallow the answer that says why.
 func (c *conn) Close() error {
-	if !c.started.Load() && time.Since(c.a.At) >= c.l.limits.HelloTimeout {
+	switch {
+	case !c.started.Load() && time.Since(c.a.At) >= c.l.limits.HelloTimeout:
 		c.reason.CompareAndSwap(uint32(transport.ReasonNone), uint32(transport.HelloTimeout)) // net/http has noticed first
+	case c.unread.Load() && !c.closed.Load():
+		c.linger()
 	}
-	c.reason.CompareAndSwap(uint32(transport.ReasonNone), uint32(transport.PeerClosed))
+	return c.close(transport.PeerClosed)
+}
+
+// maxLinger bounds the bytes of a refused body that are read and dropped.
+const maxLinger = 1 << 20
+
+func (c *conn) linger() {
+	h, ok := c.Conn.(interface{ CloseWrite() error })
+	if !ok || h.CloseWrite() != nil {
+		return
+	}
+	_ = c.Conn.SetReadDeadline(time.Now().Add(c.l.limits.LingerTimeout))
+	b := buffer.Get(buffer.Size8K)
+	defer b.Release()
+	for dropped := 0; dropped < maxLinger; {
+		n, err := c.Conn.Read(b.Whole())
+		if err != nil {
+			return
+		}
+		dropped += n
+	}
+}
+
+// close closes for a reason; the first one counts. It never waits.
+func (c *conn) close(reason transport.CloseReason) error {
+	c.reason.CompareAndSwap(uint32(transport.ReasonNone), uint32(reason))
 	err := c.Conn.Close()
 	if c.closed.Swap(true) {
 		return err
@@ -172,12 +208,6 @@ func (c *conn) Close() error {
 	return err
 }
 
-// close closes for a reason; the first one counts. It never waits.
-func (c *conn) close(reason transport.CloseReason) {
-	c.reason.CompareAndSwap(uint32(transport.ReasonNone), uint32(reason))
-	c.Close()
-}
-
 func (l *Listener) forget(c *conn) {
 	l.mu.Lock()
 	delete(l.conns, c)
@@ -188,7 +218,7 @@ func (l *Listener) forget(c *conn) {
 func (c *conn) Busy() bool { return c.requests.Load() > 0 }
 
 // Reclaim implements transport.Victim.
-func (c *conn) Reclaim() { c.close(transport.Reclaimed) }
+func (c *conn) Reclaim() { _ = c.close(transport.Reclaimed) }
 
 // begin notes a request. It reports false when the time to the first one is
 // over. A request for a WebSocket does not complete the handshake yet.

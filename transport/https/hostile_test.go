@@ -124,7 +124,7 @@ func TestSlowBody(t *testing.T) {
 			t.Error(a.code, d)
 		}
 		ends(t, c)
-		time.Sleep(time.Second) // for who sends slowly to notice
+		time.Sleep(transport.Limits{}.Resolved().LingerTimeout + 2*time.Second) // for who sends slowly to notice
 		synctest.Wait()
 		if n := s.budget.Reserved(); n != 0 {
 			t.Error(n, "bytes reserved")

@@ -218,7 +218,7 @@ func (l *Listener) closeAll(all bool) {
 	}
 	l.mu.Unlock()
 	for _, c := range conns {
-		c.close(transport.Shutdown)
+		_ = c.close(transport.Shutdown)
 	}
 }
 

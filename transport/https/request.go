@@ -99,10 +99,11 @@ func mediaType(v string) (m media, ok bool) {
 // refuse answers before the body was read. What is left of a small body the
 // server reads, within a moment, so that the connection can go on: a new TLS
 // handshake would cost an overloaded server more.
-func (l *Listener) refuse(w http.ResponseWriter, r *http.Request, code int, text string) {
+func (l *Listener) refuse(c *conn, w http.ResponseWriter, r *http.Request, code int, text string) {
 	if r.ProtoMajor == 1 {
 		if r.ContentLength < 0 || r.ContentLength > smallBody {
 			w.Header().Set("Connection", "close")
+			c.unread.Store(true)
 		} else {
 			_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(l.limits.LingerTimeout))
 		}
@@ -113,13 +114,13 @@ func (l *Listener) refuse(w http.ResponseWriter, r *http.Request, code int, text
 // smallBody is the size in bytes of a body that is read although it was refused.
 const smallBody = 64 << 10
 
-func (l *Listener) busy(w http.ResponseWriter, r *http.Request, now time.Time, text string) {
+func (l *Listener) busy(c *conn, w http.ResponseWriter, r *http.Request, now time.Time, text string) {
 	wait := time.Second
 	if l.o.RetryAfter != nil {
 		wait = l.o.RetryAfter(now)
 	}
 	w.Header().Set("Retry-After", seconds(wait))
-	l.refuse(w, r, http.StatusServiceUnavailable, text)
+	l.refuse(c, w, r, http.StatusServiceUnavailable, text)
 }
 
 // seconds is a Retry-After: whole seconds, rounded up, at least one.
@@ -141,7 +142,7 @@ func (l *Listener) post(c *conn, w http.ResponseWriter, r *http.Request) {
 	now := time.Now()
 	if int(c.waiting.Add(1)) > l.limits.MaxOutstandingPerConnection {
 		c.waiting.Add(-1)
-		l.busy(w, r, now, "too many requests on this connection")
+		l.busy(c, w, r, now, "too many requests on this connection")
 		return
 	}
 	q := &call{conn: c, answered: make(chan struct{}, 1)}
@@ -158,7 +159,7 @@ func (l *Listener) post(c *conn, w http.ResponseWriter, r *http.Request) {
 		declared = limit
 	}
 	if l.memory.Take(&q.Memory, c.a.Admission.Owner(), 2*declared+transport.MaxBufferSize) != nil {
-		l.busy(w, r, now, "no room for the body")
+		l.busy(c, w, r, now, "no room for the body")
 		return
 	}
 	tooLarge := r.ContentLength > limit
@@ -171,17 +172,17 @@ func (l *Listener) post(c *conn, w http.ResponseWriter, r *http.Request) {
 		case errors.As(err, &refused) && refused.Reason == admission.TooLarge:
 			tooLarge = true
 		default:
-			l.busy(w, r, now, "too many requests")
+			l.busy(c, w, r, now, "too many requests")
 			return
 		}
 	}
 	kind, ok := mediaType(r.Header.Get("Content-Type"))
 	if e := r.Header.Get("Content-Encoding"); !ok || e != "" && !strings.EqualFold(e, "identity") {
-		l.refuse(w, r, http.StatusUnsupportedMediaType, "need OPC UA Binary or JSON")
+		l.refuse(c, w, r, http.StatusUnsupportedMediaType, "need OPC UA Binary or JSON")
 		return
 	}
 	if tooLarge {
-		l.refuse(w, r, http.StatusRequestEntityTooLarge, "body too large")
+		l.refuse(c, w, r, http.StatusRequestEntityTooLarge, "body too large")
 		return
 	}
 	q.media = kind
@@ -189,6 +190,7 @@ func (l *Listener) post(c *conn, w http.ResponseWriter, r *http.Request) {
 	if status != 0 {
 		if r.ProtoMajor == 1 {
 			w.Header().Set("Connection", "close")
+			c.unread.Store(true)
 		}
 		http.Error(w, http.StatusText(status), status)
 		return
