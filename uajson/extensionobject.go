@@ -1,7 +1,6 @@
 package uajson
 
 import (
-	"bytes"
 	"hash/maphash"
 	"strconv"
 
@@ -136,17 +135,12 @@ func (r *reader) jsonBody(v place, id uabinary.ExpandedNodeID, s *structure, inl
 	r.out = append(r.out, ua.ExtensionObjectBinary)
 	at := len(r.out)
 	r.out = uabinary.AppendInt32(r.out, 0)
-	switch {
-	case s != nil:
-		if !r.enter() {
-			return
-		}
+	if s == nil {
+		r.out = r.appendBody(append(r.out, '{'), v)
+		r.out = append(r.out, '}')
+	} else if r.enter() {
 		r.structure(v, s)
 		r.leave()
-	case !inline && !r.reserved(v):
-		r.out = append(r.out, r.raw(v)...)
-	default:
-		r.bodyText(v)
 	}
 	n := len(r.out) - at - 4
 	if n > r.maxByteString {
@@ -173,22 +167,20 @@ func isReserved(name []byte) bool {
 	return false
 }
 
-// bodyText appends the text of an object without what belongs to the ExtensionObject.
-func (r *reader) bodyText(v place) {
-	r.out = append(r.out, '{')
-	start := len(r.out)
+// appendBody appends the members of an object, without those that belong to the ExtensionObject, to one that is open.
+func (r *reader) appendBody(dst []byte, v place) []byte {
 	for m := r.members(v); m.next(); {
 		if isReserved(m.name()) {
 			continue
 		}
-		if len(r.out) > start {
-			r.out = append(r.out, ',')
+		if dst[len(dst)-1] != '{' {
+			dst = append(dst, ',')
 		}
-		r.out = append(append(r.out, '"'), m.key...)
-		r.out = append(r.out, '"', ':')
-		r.out = append(r.out, r.raw(m.val)...)
+		dst = append(append(dst, '"'), m.key...)
+		dst = append(dst, '"', ':')
+		dst = append(dst, r.raw(m.val)...)
 	}
-	r.out = append(r.out, '}')
+	return dst
 }
 
 // extensionObject appends an ExtensionObject, and reports whether it is null. A body whose structure is in the tables and
@@ -211,15 +203,12 @@ func (w *writer) extensionObject() (isNull bool) {
 		if w.failed() != nil {
 			return false
 		}
-		switch s := known(&id); {
-		case s != nil && s.binary == id.Numeric && body != nil:
-			if w.structureBody(&id, body, s) {
-				return false
-			}
-		case s == nil && len(body) > 1 && body[0] == '{':
-			if w.textBody(&id, body) {
-				return false
-			}
+		s := known(&id)
+		if s != nil && body != nil && w.structureBody(s, body) {
+			return false
+		}
+		if s == nil && len(body) > 1 && body[0] == '{' && w.textBody(&id, body) {
+			return false
 		}
 		if w.failed() != nil {
 			return false
@@ -235,8 +224,11 @@ func (w *writer) extensionObject() (isNull bool) {
 	return false
 }
 
-// typeIDMember opens the object with the type id in it.
+// typeIDMember opens the object with the type id in it: that of the DataType when it is known.
 func (w *writer) typeIDMember(id *uabinary.ExpandedNodeID) {
+	if s := known(id); s != nil && s.dataType != 0 {
+		id = &uabinary.ExpandedNodeID{NodeID: uabinary.NumericID(0, s.dataType)}
+	}
 	w.out = append(w.out, '{')
 	if w.form == Reversible {
 		w.name("TypeId")
@@ -273,17 +265,13 @@ func (w *writer) encodedBody(id *uabinary.ExpandedNodeID, encoding byte, body []
 
 // structureBody appends the whole object of a structure in OPC UA Binary. When body is not exactly that structure it appends
 // nothing and reports false.
-func (w *writer) structureBody(id *uabinary.ExpandedNodeID, body []byte, s *structure) bool {
+func (w *writer) structureBody(s *structure, body []byte) bool {
 	if !w.enter() {
 		return false
 	}
 	start, outer := len(w.out), w.d
 	w.d.Reset(body, &w.limits)
-	dataType := *id
-	if s.dataType != 0 {
-		dataType.NodeID = uabinary.NumericID(0, s.dataType)
-	}
-	w.typeIDMember(&dataType)
+	w.typeIDMember(&uabinary.ExpandedNodeID{NodeID: uabinary.NumericID(0, s.binary)})
 	if w.form == Reversible {
 		w.name("Body")
 		w.structure(s)
@@ -292,15 +280,14 @@ func (w *writer) structureBody(id *uabinary.ExpandedNodeID, body []byte, s *stru
 	}
 	w.out = append(w.out, '}')
 	w.leave()
-	err, rest := w.failed(), w.d.Remaining()
+	ok := w.failed() == nil && w.d.Remaining() == 0
 	w.d = outer
-	if err == nil && rest == 0 {
+	if ok {
 		return true
 	}
 	w.out = w.out[:start]
-	if err != nil && uastatus.Code(err) == ua.StatusBadEncodingLimitsExceeded {
-		w.err = err
-	} else {
+	// A length in what is no such structure may be anything. The budgets of the message are another matter.
+	if uastatus.Code(w.err) != ua.StatusBadEncodingLimitsExceeded {
 		w.err = nil
 	}
 	return false
@@ -312,31 +299,24 @@ func (w *writer) textBody(id *uabinary.ExpandedNodeID, body []byte) bool {
 	if w.index == nil {
 		w.index = &index{seed: maphash.MakeSeed()}
 	}
-	if w.index.scan(body, jsonDepth(w.maxDepth)) != nil || len(bytes.TrimRight(body, " \t\r\n")) != len(body) {
+	if w.index.scan(body, jsonDepth(w.maxDepth)) != nil {
 		return false
 	}
-	// A reader to walk with; it writes nothing.
+	// A reader to walk with; it reads nothing.
 	r := reader{index: *w.index, in: body}
-	reserved := r.reserved(place{0, 0})
-	first := r.members(place{0, 0})
-	empty := !first.next()
+	ok := !r.reserved(place{})
+	if ok {
+		w.typeIDMember(id)
+		if w.form == Reversible {
+			w.name("Body")
+			w.out = append(r.appendBody(append(w.out, '{'), place{}), '}')
+		} else {
+			w.out = r.appendBody(w.out, place{})
+		}
+		w.out = append(w.out, '}')
+	}
 	*w.index = r.index
-	if reserved {
-		return false
-	}
-	w.typeIDMember(id)
-	switch {
-	case w.form == Reversible:
-		w.name("Body")
-		w.out = append(w.out, body...)
-		w.out = append(w.out, '}')
-	case empty:
-		w.out = append(w.out, '}')
-	default:
-		w.out = append(w.out, ',')
-		w.out = append(w.out, bytes.TrimLeft(body[1:], " \t\r\n")...)
-	}
-	return true
+	return ok
 }
 
 // typeID appends a type id of namespace 0.

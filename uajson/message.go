@@ -141,7 +141,10 @@ func RequestHandle(json []byte) (handle uint32, ok bool) {
 					return 0, false
 				}
 				neg, n, ok := integer(json[p:end])
-				return uint32(n), ok && !neg && n <= 0xFFFFFFFF
+				if !ok || neg || n > 0xFFFFFFFF {
+					return 0, false
+				}
+				return uint32(n), true
 			}
 			continue
 		}

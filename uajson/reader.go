@@ -75,7 +75,7 @@ func (r *reader) run(c *Context, dst, json []byte, l *uabinary.Limits, what func
 	form := what(r, place{uint32(skipSpace(json, 0)), 0})
 	switch {
 	case r.older:
-		form = form&^encodings | Reversible
+		form = form&^(encodings|InBody) | Reversible
 	case r.verbose:
 		form |= Verbose
 	}

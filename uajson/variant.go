@@ -318,7 +318,7 @@ func (w *writer) dimensions(n int) {
 const dataValueMask = ua.DataValueValue | ua.DataValueStatusCode | ua.DataValueSourceTimestamp |
 	ua.DataValueServerTimestamp | ua.DataValueSourcePicoseconds | ua.DataValueServerPicoseconds
 
-// dataValue appends a DataValue, and reports whether it is null: one without any field.
+// dataValue appends a DataValue, and reports whether it is null.
 func (w *writer) dataValue() (isNull bool) {
 	mask := w.d.Byte()
 	if mask&^dataValueMask != 0 {
@@ -351,6 +351,5 @@ func (w *writer) dataValue() (isNull bool) {
 	if mask&ua.DataValueServerPicoseconds != 0 {
 		w.optional("ServerPicoseconds", kindUInt16)
 	}
-	w.out = append(w.out, '}')
-	return false
+	return w.closeOrNull()
 }

@@ -311,8 +311,8 @@ func (w *writer) statusCode() (isDefault bool) {
 }
 
 func (w *writer) nodeID(id *uabinary.ExpandedNodeID) (isNull bool) {
-	if id.IsNull() {
-		return w.null()
+	if id.IsNull() || w.failed() != nil {
+		return w.null() // after an error a Guid has no bytes
 	}
 	if w.form == Reversible {
 		w.appendNodeIDObject(id)
@@ -407,6 +407,16 @@ func (w *writer) diagnosticInfo() (isNull bool) {
 	}
 	if mask&ua.DiagnosticInfoInnerDiagnosticInfo != 0 && w.failed() == nil {
 		w.optional("InnerDiagnosticInfo", kindDiagnosticInfo)
+	}
+	return w.closeOrNull()
+}
+
+// closeOrNull closes the object that is open; one without members becomes null. A type whose null is "all fields have their
+// default values" (OPC 10000-6 §5.1.2, Table 1) has no other.
+func (w *writer) closeOrNull() (isNull bool) {
+	if end := len(w.out) - 1; w.out[end] == '{' {
+		w.out = w.out[:end]
+		return w.null()
 	}
 	w.out = append(w.out, '}')
 	return false

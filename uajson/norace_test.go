@@ -1,0 +1,5 @@
+//go:build !race
+
+package uajson
+
+const raceEnabled = false
