@@ -107,8 +107,8 @@ func (c *conn) receive() {
 		id, body, err := c.ch.Receive()
 		if err != nil {
 			var abort *securechannel.Abort
-			if errors.As(err, &abort) {
-				c.answer(id, answer{err: abort})
+			if errors.As(err, &abort) || single(err) {
+				c.answer(id, answer{err: err})
 				continue
 			}
 			c.fail(lost(err))
@@ -276,6 +276,9 @@ func (c *conn) roundTrip(ctx context.Context, rq ua.Request, token *ua.NodeID) (
 		return rs, nil
 	case <-ctx.Done():
 		c.forget(id)
+		if ch, ok := c.ch.(Canceler); ok {
+			ch.Cancel(id)
+		}
 		return nil, callError(rq, context.Cause(ctx))
 	}
 }

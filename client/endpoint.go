@@ -16,9 +16,6 @@ import (
 	"github.com/gopcua/opcua/ua"
 )
 
-// profileTCP is the transport profile of opc.tcp with UASC and OPC UA Binary.
-const profileTCP = "http://opcfoundation.org/UA-Profile/Transport/uatcp-uasc-uabinary"
-
 // maxEndpoints bounds what a server may list.
 const maxEndpoints = 1000
 
@@ -58,7 +55,7 @@ func discover(ctx context.Context, u *url.URL, o *Options) ([]*ua.EndpointDescri
 	ctx, cancel := context.WithTimeoutCause(ctx, o.ConnectTimeout, errStepTimeout)
 	defer cancel()
 	ch, err := o.openChannel(ctx, ChannelConfig{URL: u, Policy: security.None, Mode: ua.MessageSecurityModeNone,
-		Lifetime: o.TokenLifetime, Limits: o.Limits, WriteTimeout: o.RequestTimeout})
+		TLS: o.TLS, Lifetime: o.TokenLifetime, Limits: o.Limits, WriteTimeout: o.RequestTimeout})
 	if err != nil {
 		return nil, fmt.Errorf("client: discovery: %w", err)
 	}
@@ -119,16 +116,20 @@ func stronger(a, b *endpoint) int {
 // usable says whether the options allow an endpoint, else why not.
 func usable(u *url.URL, d *ua.EndpointDescription, o *Options) (*endpoint, error) {
 	policy := security.PolicyByURI(d.SecurityPolicyURI)
-	switch {
-	case d.TransportProfileURI != profileTCP && d.TransportProfileURI != "":
+	sch, err := schemeOf(u)
+	// Old servers name no profile; they have but one.
+	if err != nil || d.TransportProfileURI != sch.profile && (d.TransportProfileURI != "" || sch.profile != profileTCP) {
 		return nil, errors.New("another transport")
+	}
+	web := sch.profile == profileHTTPS // without a channel the mode means nothing
+	switch {
 	case policy == nil:
 		return nil, errors.New("unknown security policy")
 	case o.Policy != nil && policy != o.Policy:
 		return nil, errors.New("another security policy")
 	case o.Policy == nil && (policy.IsNone() || policy.Deprecated()):
 		return nil, errors.New("too weak a security policy")
-	case policy.IsNone() != (d.SecurityMode == ua.MessageSecurityModeNone):
+	case policy.IsNone() != (d.SecurityMode == ua.MessageSecurityModeNone) && (!web || policy.IsNone()):
 		return nil, errors.New("policy and mode do not go together")
 	case d.SecurityMode < ua.MessageSecurityModeNone || d.SecurityMode > ua.MessageSecurityModeSignAndEncrypt:
 		return nil, errors.New("invalid mode")
@@ -153,7 +154,8 @@ func usable(u *url.URL, d *ua.EndpointDescription, o *Options) (*endpoint, error
 			}
 		}
 		// Without a policy of the token only the channel can hide a secret.
-		if secret(t.TokenType) && p.IsNone() && d.SecurityMode != ua.MessageSecurityModeSignAndEncrypt && !o.InsecurePlaintextPassword {
+		hidden := d.SecurityMode == ua.MessageSecurityModeSignAndEncrypt && !web || sch.web != "" && o.TLS.verified()
+		if secret(t.TokenType) && p.IsNone() && !hidden && !o.InsecurePlaintextPassword {
 			clear = true
 			continue
 		}

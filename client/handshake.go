@@ -224,7 +224,7 @@ func (s *Session) open(ctx context.Context) (*conn, error) {
 		return nil, err
 	}
 	cfg := ChannelConfig{URL: e.url, Policy: e.policy, Mode: e.description.SecurityMode,
-		Lifetime: o.TokenLifetime, Limits: o.Limits, WriteTimeout: o.RequestTimeout}
+		TLS: o.TLS, Lifetime: o.TokenLifetime, Limits: o.Limits, WriteTimeout: o.RequestTimeout}
 	if !e.policy.IsNone() {
 		cfg.Key, cfg.ServerCertificate = o.Key, leaf
 	}

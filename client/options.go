@@ -87,8 +87,10 @@ type Options struct {
 	Reconnect reconnect.Delays
 	// Gate bounds how many sessions connect for the first time at once. nil: no bound.
 	Gate *ConnectGate
-	// Transport opens channels. nil: TCP{}.
+	// Transport opens channels. nil: ByScheme{}.
 	Transport Transport
+	// TLS of opc.wss and opc.https.
+	TLS TLSOptions
 
 	// MaxPublishRequests bounds the Publish requests at the server. 0 and more than
 	// 10: 10. There are never more than one per subscription and one besides.
@@ -210,7 +212,7 @@ func (o Options) resolved() Options {
 	dur(&o.ConnectTimeout, 30*time.Second)
 	dur(&o.TokenLifetime, time.Hour)
 	if o.Transport == nil {
-		o.Transport = TCP{}
+		o.Transport = ByScheme{}
 	}
 	num(&o.MaxPublishRequests, maxPublishing)
 	o.MaxPublishRequests = min(o.MaxPublishRequests, maxPublishing)

@@ -154,8 +154,8 @@ func (p *publisher) fill() bool {
 func (p *publisher) answered(a answer) time.Duration {
 	if a.err != nil {
 		var abort *securechannel.Abort
-		if errors.As(a.err, &abort) { // its message is asked for again when the next one shows the gap
-			return p.failed(abort.Code, 0)
+		if errors.As(a.err, &abort) || single(a.err) { // its message is asked for again when the next one shows the gap
+			return p.failed(reconnect.Signal(a.err))
 		}
 		return 0 // the connection is gone
 	}

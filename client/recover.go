@@ -33,10 +33,10 @@ func (s *Session) alive() []*Subscription {
 // TransferSubscriptions). Initial values are not asked for: the queues come
 // along, so they would be values for the second time.
 //
-// When the old connection fell silent the server may believe in it until the old
-// session times out, and deny the subscriptions so long: they are asked for again
-// later, with the session online meanwhile, because the server still holds their
-// values.
+// A server that has not noticed the end of the old connection may believe in it
+// until the old session times out, and deny the subscriptions so long: they are
+// asked for again later, with the session online meanwhile, because the server
+// still holds their values.
 func (s *Session) transferAll(ctx context.Context) error {
 	subs := s.alive()
 	for try := 0; len(subs) > 0; try++ {
@@ -53,8 +53,7 @@ func (s *Session) transferAll(ctx context.Context) error {
 			}
 			denied = append(denied, no...)
 		}
-		if len(denied) > 0 && s.silent {
-			s.await(denied, time.Now())
+		if len(denied) > 0 && s.await(denied, time.Now()) {
 			return nil
 		}
 		if try >= transferTries {
@@ -75,20 +74,26 @@ const (
 	transferPause = time.Second
 )
 
-// await notes denied subscriptions for another try, until the old session must
-// have timed out.
-func (s *Session) await(denied []*Subscription, now time.Time) {
+// await notes denied subscriptions for another try, unless the old session must
+// have timed out already.
+func (s *Session) await(denied []*Subscription, now time.Time) bool {
+	until := s.until.Add(2 * transferRetry)
 	for _, sub := range denied {
 		sub.mu.Lock()
-		if sub.denied.IsZero() {
-			sub.denied = now.Add(s.server.timeout + 2*transferRetry)
+		first := sub.denied.IsZero()
+		if first && now.Before(until) {
+			sub.denied = until
 		}
 		over := now.After(sub.denied)
 		sub.mu.Unlock()
-		if over {
+		switch {
+		case first && over:
+			return false
+		case over:
 			s.lose(sub)
 		}
 	}
+	return true
 }
 
 func (s *Session) transferSome(ctx context.Context, subs []*Subscription) (denied []*Subscription, err error) {

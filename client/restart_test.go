@@ -264,7 +264,7 @@ func TestTransferFetchesWhatIsMissing(t *testing.T) {
 					return &ua.RepublishResponse{NotificationMessage: message(n, int64(n))}
 				})
 				r.cut()
-				time.Sleep(time.Minute)
+				time.Sleep(2 * time.Minute) // the old session has timed out
 				want(t, subs[0], c.want...)
 				if s.State().State != Online {
 					t.Errorf("%+v", s.State())

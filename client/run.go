@@ -43,11 +43,7 @@ func (s *Session) perform(a action) event {
 	case stepCreate:
 		return s.outcome(s.create())
 	case stepTransfer:
-		e := s.with(s.outcome(s.timed(s.transferAll)))
-		if e.outcome == outcomeDone && e.denied == 0 {
-			s.silent = false
-		}
-		return e
+		return s.with(s.outcome(s.timed(s.transferAll)))
 	case stepRepublish:
 		err := s.republishAll(s.ctx)
 		return s.with(s.outcome(err))
@@ -82,7 +78,6 @@ func (s *Session) outcome(err error) event {
 		return event{outcome: outcomeDone}
 	}
 	s.trouble = err
-	s.silent = s.silent || errors.Is(err, context.DeadlineExceeded)
 	e := event{outcome: outcomeBroken}
 	e.code, e.hint = reconnect.Signal(err)
 	alive := s.conn != nil && s.conn.failure() == nil
@@ -94,7 +89,18 @@ func (s *Session) outcome(err error) event {
 	case alive && !errors.Is(err, context.DeadlineExceeded):
 		e.outcome = outcomeRefused
 	}
+	if e.outcome == outcomeBroken && s.machine.step > stepOpen {
+		s.leftBehind()
+	}
 	return e
+}
+
+// leftBehind notes that a connection has ended on which the server had a session
+// of ours. It need not know: packets may still be under way, or lost.
+func (s *Session) leftBehind() {
+	if s.server != nil {
+		s.until = time.Now().Add(s.server.timeout)
+	}
 }
 
 // isSessionLost says whether a code means that the server does not know the
@@ -241,6 +247,12 @@ func (s *Session) beOnline(retry time.Duration) event {
 	close(l.over)
 	l.cancel()
 	wg.Wait()
+	switch e.outcome {
+	case outcomeBroken:
+		s.leftBehind()
+	case outcomeSessionLost:
+		s.until = time.Time{}
+	}
 	if e.outcome != outcomeRetry && e.outcome != outcomeClose {
 		s.log.Info("session: recovering", "because", e.outcome.String(), "error", s.trouble)
 		s.status(Recovering, 0)
@@ -261,7 +273,6 @@ func (s *Session) serve(l *link, retry time.Duration) event {
 			return event{outcome: outcomeClose}
 		case <-l.conn.ctx.Done():
 			s.trouble = l.conn.failure()
-			s.silent = s.silent || errors.Is(s.trouble, context.DeadlineExceeded)
 			e := event{outcome: outcomeBroken}
 			e.code, e.hint = reconnect.Signal(s.trouble)
 			return e

@@ -45,8 +45,8 @@ type Session struct {
 	fresh    bool // server is new since the last time online
 	was      bool // online at least once
 	trouble  error
-	silent   bool   // a connection ended by no sign of the server: it may not know
-	release  func() // the place in Options.Gate
+	until    time.Time // until when the server may believe in the last connection
+	release  func()    // the place in Options.Gate
 
 	mu       sync.Mutex
 	link     *link         // nil: not online

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"net"
 	"net/url"
-	"strings"
 	"sync/atomic"
 	"time"
 
@@ -17,18 +16,20 @@ import (
 )
 
 // Channel carries whole messages between a session and a server, secured or
-// not. *securechannel.Client is the one of opc.tcp.
+// not. *securechannel.Client is the one of opc.tcp and opc.wss.
 //
 // One goroutine calls Receive in a loop until it fails, another one Send, a
 // third one Renew; Close may be called by any and ends them all.
 type Channel interface {
 	// NextRequestID returns a request id that is not in use.
 	NextRequestID() uint32
-	// Send sends a request, type id first. An error that is BadRequestTooLarge
-	// says that nothing was sent, every other one ends the channel.
+	// Send sends a request, type id first; body is the channel's from then on. An
+	// error that is BadRequestTooLarge says that nothing was sent, every other one
+	// ends the channel.
 	Send(requestID uint32, body []byte) error
 	// Receive returns the next response. body is valid until the next call. An
-	// error that is a *securechannel.Abort concerns that request only.
+	// error that is a *securechannel.Abort or a *RequestError concerns that request
+	// only.
 	Receive() (requestID uint32, body []byte, err error)
 	// Renew renews what secures the channel, when Lifetime says so.
 	Renew(ctx context.Context) error
@@ -38,6 +39,12 @@ type Channel interface {
 	Close() error
 	// Release gives buffers back, after the last Receive has returned.
 	Release()
+}
+
+// Canceler is an optional extra of a Channel that can take a request back whose
+// answer nobody waits for any more.
+type Canceler interface {
+	Cancel(requestID uint32)
 }
 
 // ChannelConfig says what channel to open.
@@ -50,6 +57,8 @@ type ChannelConfig struct {
 	Mode              ua.MessageSecurityMode
 	Key               *security.Key
 	ServerCertificate []byte
+	// TLS of opc.wss and opc.https.
+	TLS TLSOptions
 	// Lifetime to ask for.
 	Lifetime time.Duration
 	// Limits of what the client takes.
@@ -58,8 +67,8 @@ type ChannelConfig struct {
 	WriteTimeout time.Duration
 }
 
-// Transport opens channels. [TCP] is the one there is; others (WebSocket, HTTPS)
-// implement it, and a program that knows several schemes picks by ChannelConfig.URL.
+// Transport opens channels: [TCP], [WebSocket], [HTTPS], or [ByScheme], which
+// picks one by ChannelConfig.URL.
 type Transport interface {
 	// Open connects and secures a channel. When ctx ends, so does the attempt.
 	Open(ctx context.Context, c ChannelConfig) (Channel, error)
@@ -71,36 +80,30 @@ type TCP struct {
 	Dial func(ctx context.Context, address string) (net.Conn, error)
 }
 
-const defaultPort = "4840"
-
 // Open implements [Transport].
 func (t TCP) Open(ctx context.Context, c ChannelConfig) (Channel, error) {
-	if !strings.EqualFold(c.URL.Scheme, "opc.tcp") {
-		return nil, fmt.Errorf("client: no transport for %q", c.URL.Scheme)
+	s, err := schemeOf(c.URL)
+	if err != nil || s.profile != profileTCP {
+		return nil, fmt.Errorf("client: no opc.tcp for %q", c.URL.Scheme)
 	}
-	port := c.URL.Port()
-	if port == "" {
-		port = defaultPort
-	}
-	address := net.JoinHostPort(c.URL.Hostname(), port)
-	dial := t.Dial
-	if dial == nil {
-		var d net.Dialer
-		dial = func(ctx context.Context, address string) (net.Conn, error) { return d.DialContext(ctx, "tcp", address) }
-	}
-	conn, err := dial(ctx, address)
+	conn, err := dialer(t.Dial)(ctx, s.address(c.URL))
 	if err != nil {
 		return nil, err
 	}
-	ch, err := securechannel.Dial(ctx, &timedConn{Conn: conn, timeout: c.WriteTimeout}, securechannel.ClientConfig{
-		EndpointURL: c.URL.String(), Policy: c.Policy, Mode: c.Mode, Key: c.Key,
-		ServerCertificate: c.ServerCertificate, Lifetime: c.Lifetime, Limits: c.Limits,
-	})
+	ch, err := securechannel.Dial(ctx, &timedConn{Conn: conn, timeout: c.WriteTimeout}, c.secure())
 	if err != nil {
 		_ = conn.Close()
 		return nil, err
 	}
 	return ch, nil
+}
+
+// secure is the configuration of the secure channel.
+func (c *ChannelConfig) secure() securechannel.ClientConfig {
+	return securechannel.ClientConfig{
+		EndpointURL: c.URL.String(), Policy: c.Policy, Mode: c.Mode, Key: c.Key,
+		ServerCertificate: c.ServerCertificate, Lifetime: c.Lifetime, Limits: c.Limits,
+	}
 }
 
 // timedConn gives every write a deadline, so that a server that does not read
@@ -136,6 +139,9 @@ func parseURL(s string) (*url.URL, error) {
 	}
 	if u.Hostname() == "" || u.Scheme == "" {
 		return nil, uastatus.New(ua.StatusBadTCPEndpointURLInvalid, "client", fmt.Errorf("URL %q needs a scheme and a host", s))
+	}
+	if _, err := schemeOf(u); err != nil {
+		return nil, err
 	}
 	if len(s) > transport.MaxEndpointURLLength {
 		return nil, uastatus.New(ua.StatusBadTCPEndpointURLInvalid, "client", fmt.Errorf("URL of %d bytes, at most %d", len(s), transport.MaxEndpointURLLength))

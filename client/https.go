@@ -1,0 +1,249 @@
+package client
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"mime"
+	"net"
+	"net/http"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/breakwater-ua/breakwater/client/reconnect"
+	"github.com/gopcua/opcua/ua"
+)
+
+// HTTPS is opc.https, OPC 10000-6 §7.4 (OPC UA HTTPS) with OPC UA Binary: each
+// request is a POST, its response the body of the answer. A session is known by its
+// AuthenticationToken, on whichever connection; Publish is a long poll. With
+// HTTP/2 all requests share one connection.
+type HTTPS struct {
+	// Dial connects to host:port; nil: a net.Dialer, or the proxy that the
+	// environment names (see http.ProxyFromEnvironment).
+	Dial func(ctx context.Context, address string) (net.Conn, error)
+	// MaxConnections bounds the connections of one session. Over it requests wait
+	// for one to be free; Publish requests hold theirs. 0: 16; never less than the
+	// Publish requests and one.
+	MaxConnections int
+}
+
+const (
+	contentBinary    = "application/octet-stream"
+	contentUABinary  = "application/opcua+uabinary"
+	headerPolicy     = "OPCUA-SecurityPolicy" // OPC 10000-6 §7.4.1
+	defaultHTTPConns = 16
+	httpIdle         = 90 * time.Second
+)
+
+// Open implements [Transport]. Nothing is sent before the first request.
+func (t HTTPS) Open(_ context.Context, c ChannelConfig) (Channel, error) {
+	s, err := schemeOf(c.URL)
+	if err != nil || s.profile != profileHTTPS {
+		return nil, fmt.Errorf("client: no HTTPS for %q", c.URL.Scheme)
+	}
+	n := t.MaxConnections
+	if n <= 0 {
+		n = defaultHTTPConns
+	}
+	web := webTransport(t.Dial, c.TLS.config(c.URL.Hostname()))
+	web.ForceAttemptHTTP2 = true
+	web.MaxConnsPerHost = max(n, maxPublishing+1)
+	web.MaxIdleConnsPerHost = web.MaxConnsPerHost
+	web.IdleConnTimeout = httpIdle
+	ch := &httpsChannel{
+		web:     web,
+		client:  &http.Client{Transport: web, CheckRedirect: noRedirect},
+		url:     s.webURL(c.URL),
+		policy:  c.Policy.URI,
+		most:    int64(c.Limits.Resolved().MaxMessageSize),
+		answers: make(chan httpAnswer),
+		cancels: make(map[uint32]context.CancelFunc),
+	}
+	ch.ctx, ch.cancel = context.WithCancel(context.Background())
+	return ch, nil
+}
+
+// noRedirect: a request with a token goes nowhere but where it was sent.
+func noRedirect(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
+
+// webTransport is HTTP over TLS, for one channel.
+func webTransport(dial func(context.Context, string) (net.Conn, error), c *tls.Config) *http.Transport {
+	t := &http.Transport{
+		TLSClientConfig:        c,
+		DialContext:            func(ctx context.Context, _, address string) (net.Conn, error) { return dialer(dial)(ctx, address) },
+		TLSHandshakeTimeout:    30 * time.Second,
+		DisableCompression:     true,
+		MaxResponseHeaderBytes: 64 << 10,
+	}
+	if dial == nil {
+		t.Proxy = http.ProxyFromEnvironment
+	}
+	return t
+}
+
+// httpsChannel implements [Channel]. The goroutines of its requests end with
+// Close, which waits for them.
+type httpsChannel struct {
+	web    *http.Transport
+	client *http.Client
+	url    string
+	policy string
+	most   int64 // bytes of a response
+	ctx    context.Context
+	cancel context.CancelFunc
+	wg     sync.WaitGroup
+	nextID atomic.Uint32
+
+	answers chan httpAnswer
+
+	mu      sync.Mutex
+	closed  bool
+	cancels map[uint32]context.CancelFunc
+}
+
+type httpAnswer struct {
+	id   uint32
+	body []byte
+	err  error
+}
+
+// NextRequestID implements [Channel].
+func (c *httpsChannel) NextRequestID() uint32 { return c.nextID.Add(1) }
+
+// Lifetime implements [Channel]: there is nothing to renew.
+func (c *httpsChannel) Lifetime() time.Duration { return 0 }
+
+// Renew implements [Channel].
+func (c *httpsChannel) Renew(context.Context) error { return nil }
+
+// Release implements [Channel].
+func (c *httpsChannel) Release() {}
+
+// Send implements [Channel].
+func (c *httpsChannel) Send(id uint32, body []byte) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.closed {
+		return errChannelClosed
+	}
+	ctx, cancel := context.WithCancel(c.ctx)
+	c.cancels[id] = cancel
+	c.wg.Go(func() {
+		a := c.post(ctx, body)
+		abandoned := ctx.Err() != nil
+		cancel()
+		c.mu.Lock()
+		delete(c.cancels, id)
+		c.mu.Unlock()
+		if abandoned {
+			return
+		}
+		a.id = id
+		select {
+		case c.answers <- a:
+		case <-c.ctx.Done():
+		}
+	})
+	return nil
+}
+
+// Cancel implements [Canceler].
+func (c *httpsChannel) Cancel(id uint32) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if cancel := c.cancels[id]; cancel != nil {
+		cancel()
+	}
+}
+
+// Receive implements [Channel].
+func (c *httpsChannel) Receive() (uint32, []byte, error) {
+	select {
+	case a := <-c.answers:
+		return a.id, a.body, a.err
+	case <-c.ctx.Done():
+		return 0, nil, errChannelClosed
+	}
+}
+
+// Close implements [Channel].
+func (c *httpsChannel) Close() error {
+	c.mu.Lock()
+	c.closed = true
+	c.mu.Unlock()
+	c.cancel()
+	c.wg.Wait()
+	c.web.CloseIdleConnections()
+	return nil
+}
+
+// post is one request. An answer of the server that is not OPC UA concerns this
+// request only; a connection that breaks ends the channel, since what was on its
+// way may be lost with it.
+func (c *httpsChannel) post(ctx context.Context, body []byte) httpAnswer {
+	rq, err := http.NewRequestWithContext(ctx, http.MethodPost, c.url, bytes.NewReader(body))
+	if err != nil {
+		return httpAnswer{err: err}
+	}
+	rq.Header.Set("Content-Type", contentBinary)
+	rq.Header.Set(headerPolicy, c.policy)
+	rs, err := c.client.Do(rq)
+	if err != nil {
+		return httpAnswer{err: lost(tlsError(err))}
+	}
+	defer rs.Body.Close()
+	if rs.StatusCode != http.StatusOK {
+		_, _ = io.CopyN(io.Discard, rs.Body, 4<<10) // so that the connection may be used again
+		return httpAnswer{err: &RequestError{httpError(rs)}}
+	}
+	if kind, _, err := mime.ParseMediaType(rs.Header.Get("Content-Type")); err != nil || kind != contentBinary && kind != contentUABinary {
+		return httpAnswer{err: &RequestError{unknownResponse("content type %q", rs.Header.Get("Content-Type"))}}
+	}
+	if rs.ContentLength > c.most {
+		return httpAnswer{err: &RequestError{broken(ua.StatusBadResponseTooLarge, "a response of %d bytes", rs.ContentLength)}}
+	}
+	b, err := io.ReadAll(io.LimitReader(rs.Body, c.most+1))
+	switch {
+	case err != nil:
+		return httpAnswer{err: lost(err)}
+	case int64(len(b)) > c.most:
+		return httpAnswer{err: &RequestError{broken(ua.StatusBadResponseTooLarge, "a response of more than %d bytes", c.most)}}
+	}
+	return httpAnswer{body: b}
+}
+
+// httpError makes an error of an HTTP response that is not a success.
+func httpError(rs *http.Response) error {
+	if err := reconnect.HTTPError(rs, time.Now()); err != nil {
+		return err
+	}
+	code := ua.StatusBadCommunicationError
+	switch rs.StatusCode {
+	case http.StatusRequestEntityTooLarge:
+		code = ua.StatusBadRequestTooLarge
+	case http.StatusUnauthorized, http.StatusForbidden:
+		code = ua.StatusBadUserAccessDenied
+	}
+	return broken(code, "HTTP %q", rs.Status)
+}
+
+// RequestError is an error of Channel.Receive that concerns one request only: the
+// channel lives on.
+type RequestError struct{ Err error }
+
+// Error is the cause's.
+func (e *RequestError) Error() string { return e.Err.Error() }
+
+// Unwrap is the cause.
+func (e *RequestError) Unwrap() error { return e.Err }
+
+// single says whether an error concerns one request.
+func single(err error) bool {
+	var one *RequestError
+	return errors.As(err, &one)
+}
