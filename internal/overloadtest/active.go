@@ -7,6 +7,7 @@ import (
 	"math"
 	"net"
 	"runtime"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -78,10 +79,11 @@ func (a *active) start(ctx context.Context, c activeConfig) (child.None, error) 
 	if err != nil {
 		return child.None{}, err
 	}
+	host := strings.TrimPrefix(c.To.URL, "opc.tcp://")
 	for i := range c.Sessions {
 		o := probe.Options{URL: c.To.URL, Policy: security.Basic256Sha256, Mode: ua.MessageSecurityModeSignAndEncrypt,
 			Key: keys[i], ServerCertificate: c.To.Certificate,
-			Dial: func(ctx context.Context) (net.Conn, error) { return dialFrom(ctx, c.To.URL, source(groupActive, i+1)) }}
+			Dial: func(ctx context.Context) (net.Conn, error) { return dialFrom(source(groupActive, i+1))(ctx, host) }}
 		s, err := probe.Connect(ctx, o, probe.Anonymous)
 		if err != nil {
 			return child.None{}, fmt.Errorf("active session %d: %w", i, err)

@@ -14,9 +14,9 @@ import (
 	"net/url"
 	"time"
 
+	"github.com/breakwater-ua/breakwater/client"
 	"github.com/breakwater-ua/breakwater/client/reconnect"
 	"github.com/breakwater-ua/breakwater/conformance/probe"
-	"github.com/breakwater-ua/breakwater/securechannel"
 	"github.com/breakwater-ua/breakwater/security"
 	"github.com/gopcua/opcua/ua"
 )
@@ -27,11 +27,21 @@ const callTimeout = 30 * time.Second
 // sessionTimeout is what sessions ask for: longer than any run.
 const sessionTimeout = 10 * time.Minute
 
-// address is where clients connect to.
+// address is where clients connect to, by a URL of any scheme that package client
+// knows.
 type address struct {
-	URL         string
-	Certificate []byte // of the server; nil: policy None
+	URL         string            // opc.tcp, unless via chose another
+	URLs        map[string]string // by scheme
+	Certificate []byte            // of the server; nil: policy None
 	Namespace   uint16
+}
+
+// via is the address by the i-th of some schemes, in turn; without any as it is.
+func (a address) via(schemes []string, i int) address {
+	if len(schemes) > 0 {
+		a.URL = a.URLs[schemes[i%len(schemes)]]
+	}
+	return a
 }
 
 // newKeys makes n application certificates. They share one RSA key, which costs
@@ -69,22 +79,17 @@ func newKeys(n int, name string, gate *security.CryptoGate) ([]*security.Key, er
 // source returns the i-th source address of a group of clients.
 func source(group byte, i int) net.IP { return net.IPv4(127, group, byte(i>>8), byte(i)) }
 
-// dialFrom connects to the host of an opc.tcp URL from a source address.
-func dialFrom(ctx context.Context, rawURL string, from net.IP) (net.Conn, error) {
-	u, err := url.Parse(rawURL)
-	if err != nil {
-		return nil, err
-	}
+// dialFrom connects from a source address.
+func dialFrom(from net.IP) func(ctx context.Context, address string) (net.Conn, error) {
 	d := net.Dialer{LocalAddr: &net.TCPAddr{IP: from}, KeepAlive: -1}
-	return d.DialContext(ctx, "tcp", u.Host)
+	return func(ctx context.Context, address string) (net.Conn, error) { return d.DialContext(ctx, "tcp", address) }
 }
 
 // A channel is a SecureChannel and the session on it, of a client that does one
 // thing at a time and so needs no goroutine to read.
 type channel struct {
 	address
-	c     *securechannel.Client
-	nc    net.Conn
+	c     client.Channel
 	key   *security.Key
 	token *ua.NodeID
 	nonce []byte
@@ -93,28 +98,42 @@ type channel struct {
 }
 
 func openChannel(ctx context.Context, to address, key *security.Key, from net.IP) (*channel, error) {
-	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	ctx, cancel := context.WithTimeoutCause(ctx, callTimeout, errNoAnswer)
 	defer cancel()
-	nc, err := dialFrom(ctx, to.URL, from)
+	u, err := url.Parse(to.URL)
 	if err != nil {
 		return nil, err
 	}
-	cfg := securechannel.ClientConfig{EndpointURL: to.URL}
+	cfg := client.ChannelConfig{URL: u, Policy: security.None, Mode: ua.MessageSecurityModeNone, Lifetime: time.Hour,
+		TLS: client.TLSOptions{InsecureSkipVerify: true}} // a load test has no secrets
 	if to.Certificate != nil {
 		cfg.Policy, cfg.Mode = security.Basic256Sha256, ua.MessageSecurityModeSignAndEncrypt
 		cfg.Key, cfg.ServerCertificate = key, to.Certificate
 	}
-	c, err := securechannel.Dial(ctx, nc, cfg)
+	c, err := client.ByScheme{Dial: dialFrom(from)}.Open(ctx, cfg)
 	if err != nil {
-		nc.Close()
-		return nil, err
+		return nil, inTime(ctx, err)
 	}
-	return &channel{address: to, c: c, nc: nc, key: key}, nil
+	return &channel{address: to, c: c, key: key}, nil
+}
+
+var errNoAnswer = errors.New("overloadtest: no answer in time")
+
+// inTime tells an error that the end of ctx has caused by that cause.
+func inTime(ctx context.Context, err error) error {
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	return err
+}
+
+// until closes the channel when ctx ends; stop takes that back.
+func (ch *channel) until(ctx context.Context) (stop func() bool) {
+	return context.AfterFunc(ctx, func() { _ = ch.c.Close() })
 }
 
 // close ends the channel; a session on it is left behind.
 func (ch *channel) close() {
-	_ = ch.nc.SetDeadline(time.Now().Add(time.Second))
 	_ = ch.c.Close()
 	ch.c.Release()
 }
@@ -127,19 +146,17 @@ func (ch *channel) call(ctx context.Context, rq ua.Request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := ch.nc.SetDeadline(time.Now().Add(callTimeout)); err != nil {
-		return nil, err
-	}
-	stop := context.AfterFunc(ctx, func() { _ = ch.nc.SetDeadline(time.Unix(1, 0)) })
-	defer stop()
+	ctx, cancel := context.WithTimeoutCause(ctx, callTimeout, errNoAnswer)
+	defer cancel()
+	defer ch.until(ctx)()
 	id := ch.c.NextRequestID()
 	if err := ch.c.Send(id, body); err != nil {
-		return nil, err
+		return nil, inTime(ctx, err)
 	}
 	for {
 		got, body, err := ch.c.Receive()
 		if err != nil {
-			return nil, err
+			return nil, inTime(ctx, err)
 		}
 		if got != id {
 			continue

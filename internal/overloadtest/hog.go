@@ -15,6 +15,7 @@ import (
 // security and for an anonymous user.
 type hogConfig struct {
 	To          address
+	Schemes     []string // of the connections, in turn
 	Connections int
 	Depth       int // requests that each keeps with the server
 	Group       byte
@@ -35,7 +36,7 @@ func hog(ctx context.Context, c hogConfig) (hogResult, error) {
 	c.To.Certificate = nil
 	chans := make([]*channel, c.Connections)
 	for i := range chans {
-		ch, err := connect(ctx, c.To, nil, source(c.Group, 1))
+		ch, err := connect(ctx, c.To.via(c.Schemes, i), nil, source(c.Group, 1))
 		if err != nil {
 			return hogResult{}, err
 		}
@@ -87,9 +88,8 @@ func (ch *channel) pipeline(c hogConfig, end time.Time) (r hogResult, took []tim
 	if err != nil {
 		return r, nil, err
 	}
-	if err := ch.nc.SetDeadline(end.Add(callTimeout)); err != nil {
-		return r, nil, err
-	}
+	late := time.AfterFunc(time.Until(end)+callTimeout, func() { _ = ch.c.Close() })
+	defer late.Stop()
 	sent := map[uint32]time.Time{}
 	send := func() error {
 		id := ch.c.NextRequestID()

@@ -33,5 +33,5 @@ func closed(err error) bool {
 // timeout reports whether nothing came in time.
 func timeout(err error) bool {
 	var t net.Error
-	return errors.As(err, &t) && t.Timeout()
+	return errors.Is(err, errNoAnswer) || errors.As(err, &t) && t.Timeout()
 }

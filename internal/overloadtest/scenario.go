@@ -41,7 +41,7 @@ func newStand(at places, c serverConfig, sessions, keys int) (*stand, error) {
 		if err = s.server.Ask("start", c, &s.started); err != nil {
 			return err
 		}
-		s.to = address{URL: s.started.URL, Certificate: s.started.Certificate, Namespace: s.started.Namespace}
+		s.to = address{URL: s.started.URL, URLs: s.started.URLs, Certificate: s.started.Certificate, Namespace: s.started.Namespace}
 		if s.attack, err = startProcess("attack", at.attack); err != nil {
 			return err
 		}
@@ -134,6 +134,7 @@ func (st *serverStats) stage(i isolation.Stage) isolation.Usage { return st.Stag
 
 // StormSizes is the size of a storm.
 type StormSizes struct {
+	Schemes                        []string // of the clients, in turn; none: opc.tcp
 	Active, Clients, Bare, Loopers int
 	Quiet, Loop, Limit             time.Duration
 }
@@ -153,7 +154,7 @@ type StormReport struct {
 
 // storm runs the storm and the loopers against one server.
 func storm(ctx context.Context, at places, c serverConfig, n StormSizes) (r StormReport, err error) {
-	r.Protection, r.Sizes = c.Protection, n
+	c.Web, r.Protection, r.Sizes = len(n.Schemes) > 0, c.Protection, n
 	s, err := newStand(at, c, n.Active, n.Clients)
 	if err != nil {
 		return r, err
@@ -175,7 +176,7 @@ func storm(ctx context.Context, at places, c serverConfig, n StormSizes) (r Stor
 		if st, err = s.stats(); err != nil {
 			return r, err
 		}
-		if err = s.attack.Ask("storm", stormConfig{Clients: n.Bare, Group: groupBare, AtOnce: 8, Limit: n.Limit}, &r.Bare); err != nil {
+		if err = s.attack.Ask("storm", stormConfig{Schemes: n.Schemes, Clients: n.Bare, Group: groupBare, AtOnce: 8, Limit: n.Limit}, &r.Bare); err != nil {
 			return r, err
 		}
 		before := st.CPU
@@ -195,7 +196,7 @@ func storm(ctx context.Context, at places, c serverConfig, n StormSizes) (r Stor
 		return r, err
 	}
 	busy := machineBusy()
-	if err = s.attack.Ask("storm", stormConfig{Clients: n.Clients, Group: groupStorm, Limit: n.Limit}, &r.Storm); err != nil {
+	if err = s.attack.Ask("storm", stormConfig{Schemes: n.Schemes, Clients: n.Clients, Group: groupStorm, Limit: n.Limit}, &r.Storm); err != nil {
 		return r, err
 	}
 	if r.Peak, err = s.stats(); err != nil {
@@ -211,7 +212,7 @@ func storm(ctx context.Context, at places, c serverConfig, n StormSizes) (r Stor
 		if r.Loop0, err = s.mark(); err != nil {
 			return r, err
 		}
-		if err = s.attack.Ask("storm", stormConfig{Clients: n.Loopers, Group: groupLoop, Loop: n.Loop, Limit: n.Loop + callTimeout}, &r.Loop); err != nil {
+		if err = s.attack.Ask("storm", stormConfig{Schemes: n.Schemes, Clients: n.Loopers, Group: groupLoop, Loop: n.Loop, Limit: n.Loop + callTimeout}, &r.Loop); err != nil {
 			return r, err
 		}
 		if r.Loop1, err = s.stats(); err != nil {
@@ -233,6 +234,7 @@ func storm(ctx context.Context, at places, c serverConfig, n StormSizes) (r Stor
 
 // FloodSizes is the size of a flood.
 type FloodSizes struct {
+	Schemes             []string // of the connections, in turn; none: opc.tcp
 	Active, Connections int
 	For                 time.Duration
 	BulkBytes, Bulks    int
@@ -251,7 +253,7 @@ type FloodReport struct {
 
 // flood runs a flood against one server, with a client at its trusted ingress.
 func flood(ctx context.Context, at places, c serverConfig, n FloodSizes) (r FloodReport, err error) {
-	c.Trusted, r.Sizes, r.MemoryLimit = true, n, c.MemoryLimit
+	c.Trusted, c.Web, r.Sizes, r.MemoryLimit = true, len(n.Schemes) > 0, n, c.MemoryLimit
 	s, err := newStand(at, c, n.Active, 0)
 	if err != nil {
 		return r, err
@@ -274,7 +276,7 @@ func flood(ctx context.Context, at places, c serverConfig, n FloodSizes) (r Floo
 		floodErr error
 	)
 	beside.Go(func() {
-		floodErr = s.attack.Ask("flood", floodConfig{Connections: n.Connections, For: n.For}, &r.Flood)
+		floodErr = s.attack.Ask("flood", floodConfig{Schemes: n.Schemes, Connections: n.Connections, For: n.For}, &r.Flood)
 	})
 	pause(ctx, n.For/4)
 	plant := address{URL: s.started.TrustedURL, Namespace: s.to.Namespace}
@@ -298,6 +300,7 @@ func flood(ctx context.Context, at places, c serverConfig, n FloodSizes) (r Floo
 
 // HogSizes is the size of a hog.
 type HogSizes struct {
+	Schemes                         []string // of the hog's connections, in turn, and of the second's; none: opc.tcp
 	Connections, Depth, SecondDepth int
 	Method                          bool
 	For                             time.Duration
@@ -317,7 +320,7 @@ func (r *HogReport) Share() float64 {
 
 // hogs lets one owner pipeline over many connections beside another with one.
 func hogs(ctx context.Context, at places, c serverConfig, n HogSizes) (r HogReport, err error) {
-	r.Sizes = n
+	c.Web, r.Sizes = len(n.Schemes) > 0, n
 	s, err := newStand(at, c, 0, 0)
 	if err != nil {
 		return r, err
@@ -328,9 +331,9 @@ func hogs(ctx context.Context, at places, c serverConfig, n HogSizes) (r HogRepo
 		hogErr error
 	)
 	beside.Go(func() {
-		hogErr = s.attack.Ask("hog", hogConfig{To: s.to, Connections: n.Connections, Depth: n.Depth, Group: groupHog, Method: n.Method, For: n.For}, &r.Hog)
+		hogErr = s.attack.Ask("hog", hogConfig{To: s.to, Schemes: n.Schemes, Connections: n.Connections, Depth: n.Depth, Group: groupHog, Method: n.Method, For: n.For}, &r.Hog)
 	})
-	secondErr := s.active.Ask("hog", hogConfig{To: s.to, Connections: 1, Depth: n.SecondDepth, Group: groupPlant, Method: n.Method, For: n.For}, &r.Second)
+	secondErr := s.active.Ask("hog", hogConfig{To: s.to, Schemes: n.Schemes, Connections: 1, Depth: n.SecondDepth, Group: groupPlant, Method: n.Method, For: n.For}, &r.Second)
 	r.During, err = s.stats()
 	beside.Wait()
 	if err = errors.Join(err, hogErr, secondErr); err != nil {

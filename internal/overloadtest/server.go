@@ -11,6 +11,7 @@ import (
 	"runtime"
 	"runtime/debug"
 	"runtime/metrics"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -55,6 +56,7 @@ type serverConfig struct {
 	MaxMessageSize                        int
 	BudgetBytes                           int64
 	Trusted                               bool  // keep room for trustedOwner
+	Web                                   bool  // serve opc.wss and opc.https, too
 	Executing                             int64 // capacity of RequestExecution; 0: the default
 	RunSlots                              int
 	MemoryLimit                           int64 // what an operator would set with GOMEMLIMIT, in bytes; 0: none
@@ -62,6 +64,7 @@ type serverConfig struct {
 
 type serverStarted struct {
 	URL, TrustedURL string
+	URLs            map[string]string // by scheme
 	Namespace       uint16
 	Certificate     []byte
 	BudgetMax       int64
@@ -167,6 +170,10 @@ func (t *target) options(c serverConfig) stack.Options {
 		o.RateLimits.Disabled = true
 		o.RateLimits.MaxCryptoWait = -1
 	}
+	if c.Web {
+		o.Endpoints = append(o.Endpoints, "opc.wss://127.0.0.3:0", "opc.https://127.0.0.3:0")
+		o.HTTP.AllowPolicyNone = true
+	}
 	if c.Trusted {
 		o.Endpoints = append(o.Endpoints, fmt.Sprintf("opc.tcp://%s:0", trustedAddress))
 		o.Classifier = plantIngress{}
@@ -232,9 +239,14 @@ func (t *target) start(_ context.Context, c serverConfig) (serverStarted, error)
 		}
 	})
 	urls := t.srv.URLs()
-	s := serverStarted{URL: urls[0], Namespace: ns.Index(), Certificate: t.srv.Key().Certificate(), BudgetMax: t.srv.Stats().BudgetMax}
-	if len(urls) > 1 {
-		s.TrustedURL = urls[1]
+	s := serverStarted{URL: urls[0], URLs: map[string]string{}, Namespace: ns.Index(), Certificate: t.srv.Key().Certificate(), BudgetMax: t.srv.Stats().BudgetMax}
+	for _, url := range urls {
+		scheme, rest, _ := strings.Cut(url, "://")
+		if strings.HasPrefix(rest, trustedAddress.String()) {
+			s.TrustedURL = url
+			continue
+		}
+		s.URLs[scheme] = url
 	}
 	return s, nil
 }

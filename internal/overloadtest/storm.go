@@ -35,6 +35,7 @@ type attackConfig struct {
 }
 
 type stormConfig struct {
+	Schemes []string // of the clients, in turn
 	Clients int
 	Group   byte
 	// AtOnce bounds the clients that connect at the same time; 0: all.
@@ -147,7 +148,7 @@ func (a *attack) storm(ctx context.Context, c stormConfig) (stormResult, error) 
 				turns <- struct{}{}
 				defer func() { <-turns }()
 			}
-			s := stormClient{a: a, t: t, key: a.key(i), from: source(c.Group, i+1)}
+			s := stormClient{to: a.To.via(c.Schemes, i), t: t, key: a.key(i), from: source(c.Group, i+1)}
 			defer func() { t.client(s.attempts) }()
 			if c.Loop > 0 {
 				s.loop(ctx, c.Loop)
@@ -167,7 +168,7 @@ func (a *attack) storm(ctx context.Context, c stormConfig) (stormResult, error) 
 // A stormClient connects as a product would: it waits as reconnect tells it, and
 // as long as its channel lives it asks on that.
 type stormClient struct {
-	a        *attack
+	to       address
 	t        *tally
 	key      *security.Key
 	from     net.IP
@@ -179,7 +180,7 @@ type stormClient struct {
 func (s *stormClient) step(ctx context.Context) error {
 	if s.ch == nil {
 		s.attempts++
-		ch, err := openChannel(ctx, s.a.To, s.key, s.from)
+		ch, err := openChannel(ctx, s.to, s.key, s.from)
 		if err != nil {
 			return err
 		}

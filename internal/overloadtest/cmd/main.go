@@ -13,6 +13,7 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"strings"
 	"time"
 
 	"github.com/breakwater-ua/breakwater/internal/overloadtest"
@@ -27,6 +28,7 @@ func main() {
 		only       = flag.String("only", "", "run only `what`: storm, flood or hog")
 		protection = flag.String("protection", "", "storm only a server with `which` protection: balanced (judged), SharedOnly or \"limits off\" (to compare)")
 	)
+	via := flag.String("via", "", "`schemes` of the load, in turn: opc.tcp, opc.wss, opc.https (default opc.tcp alone)")
 	flag.IntVar(&f.Storm.Clients, "clients", f.Storm.Clients, "clients of the storm")
 	flag.IntVar(&f.Storm.Bare, "bare", f.Storm.Bare, "establishments measured in peace, to judge the drain by")
 	flag.IntVar(&f.Storm.Active, "active", f.Storm.Active, "active sessions")
@@ -36,6 +38,10 @@ func main() {
 	flag.IntVar(&f.Flood.Connections, "flooders", f.Flood.Connections, "connections of the flood")
 	flag.DurationVar(&f.Flood.For, "flood", f.Flood.For, "how long the flood lasts")
 	flag.Parse()
+	if *via != "" {
+		f.Storm.Schemes = strings.Split(*via, ",")
+		f.Flood.Schemes, f.Hog.Schemes = f.Storm.Schemes, f.Storm.Schemes
+	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
 	started := time.Now()
