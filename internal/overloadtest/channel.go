@@ -244,11 +244,24 @@ func (ch *channel) activate(ctx context.Context) error {
 	return nil
 }
 
-// end closes the session and the channel.
+// end closes the session and the channel. A busy server is asked again when it
+// says.
 func (ch *channel) end(ctx context.Context) error {
-	_, err := ch.call(ctx, &ua.CloseSessionRequest{DeleteSubscriptions: true})
-	ch.close()
-	return err
+	defer ch.close()
+	state := reconnect.NewState(reconnect.Policy{MaxRetries: 10})
+	for {
+		_, err := ch.call(ctx, &ua.CloseSessionRequest{DeleteSubscriptions: true})
+		if err == nil {
+			return nil
+		}
+		code, hint := reconnect.Signal(err)
+		if !reconnect.IsBusy(code) {
+			return err
+		}
+		if delay, more := state.Failed(code, hint); !more || !pause(ctx, delay) {
+			return err
+		}
+	}
 }
 
 // connect opens a channel and a session on it.

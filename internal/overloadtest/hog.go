@@ -2,9 +2,12 @@ package overloadtest
 
 import (
 	"context"
+	"errors"
 	"sync"
 	"time"
 
+	"github.com/breakwater-ua/breakwater/client"
+	"github.com/breakwater-ua/breakwater/client/reconnect"
 	"github.com/breakwater-ua/breakwater/conformance/probe"
 	"github.com/breakwater-ua/breakwater/uabinary"
 	"github.com/breakwater-ua/breakwater/uastatus"
@@ -103,13 +106,25 @@ func (ch *channel) pipeline(c hogConfig, end time.Time) (r hogResult, took []tim
 	}
 	for len(sent) > 0 {
 		id, answer, err := ch.c.Receive()
-		if err != nil {
+		var (
+			one    *client.RequestError
+			code   ua.StatusCode
+			hinted bool
+		)
+		switch {
+		case errors.As(err, &one): // HTTPS has refused it before it was a request of OPC UA
+			hint := time.Duration(0)
+			code, hint = reconnect.Signal(one)
+			hinted = hint > 0
+		case err != nil:
 			return r, took, err
+		default:
+			code, hinted = outcome(answer, c.Method)
 		}
 		from, mine := sent[id]
 		delete(sent, id)
 		now := time.Now()
-		switch code, hinted := outcome(answer, c.Method); {
+		switch {
 		case !mine:
 			r.Other++ // an answer that nobody waits for, or a second one
 		case code == ua.StatusOK:
