@@ -19,11 +19,10 @@ import (
 // a WebSocket. Whoever closes it, its Admission is released by that.
 type conn struct {
 	net.Conn
-	l      *Listener
-	a      transport.Accepted
-	begun  []byte // read to tell protocols apart, not read yet by TLS
-	stage  transport.Deadline
-	expiry atomic.Uint32 // the CloseReason of stage
+	l     *Listener
+	a     transport.Accepted
+	begun []byte // read to tell protocols apart, not read yet by TLS
+	stage transport.Deadline
 	// ctx ends with the connection, and with it the wait for the key.
 	ctx    context.Context
 	cancel context.CancelFunc
@@ -71,7 +70,6 @@ func (l *Listener) take(a transport.Accepted) {
 func (l *Listener) shake(c *conn) {
 	if c.a.ProxyHeaderDue() {
 		c.late.Store(uint32(transport.ProxyHeader))
-		c.expiry.Store(uint32(transport.ProxyHeader))
 		l.deadlines.Set(&c.stage, c.a.At.Add(transport.ProxyTimeout))
 		r, err := c.a.Carried()
 		if err != nil {
@@ -86,7 +84,6 @@ func (l *Listener) shake(c *conn) {
 		}
 	}
 	c.late.Store(uint32(transport.HelloTimeout))
-	c.expiry.Store(uint32(transport.HelloTimeout))
 	l.deadlines.Set(&c.stage, c.a.At.Add(l.limits.HelloTimeout))
 	var first [1]byte
 	if _, err := io.ReadFull(c.Conn, first[:]); err != nil {
