@@ -7,9 +7,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"mime"
 	"net"
 	"net/http"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -50,13 +52,18 @@ func (t HTTPS) Open(_ context.Context, c ChannelConfig) (Channel, error) {
 	if n <= 0 {
 		n = defaultHTTPConns
 	}
-	web := webTransport(t.Dial, c.TLS.config(c.URL.Hostname()))
+	sockets := &sockets{dial: dialer(t.Dial), open: make(map[net.Conn]struct{})}
+	web := webTransport(sockets.connect, c.TLS.config(c.URL.Hostname()))
+	if t.Dial == nil {
+		web.Proxy = http.ProxyFromEnvironment
+	}
 	web.ForceAttemptHTTP2 = true
 	web.MaxConnsPerHost = max(n, maxPublishing+1)
 	web.MaxIdleConnsPerHost = web.MaxConnsPerHost
 	web.IdleConnTimeout = httpIdle
 	ch := &httpsChannel{
 		web:     web,
+		sockets: sockets,
 		client:  &http.Client{Transport: web, CheckRedirect: noRedirect},
 		url:     s.webURL(c.URL),
 		policy:  c.Policy.URI,
@@ -89,15 +96,16 @@ func webTransport(dial func(context.Context, string) (net.Conn, error), c *tls.C
 // httpsChannel implements [Channel]. The goroutines of its requests end with
 // Close, which waits for them.
 type httpsChannel struct {
-	web    *http.Transport
-	client *http.Client
-	url    string
-	policy string
-	most   int64 // bytes of a response
-	ctx    context.Context
-	cancel context.CancelFunc
-	wg     sync.WaitGroup
-	nextID atomic.Uint32
+	web     *http.Transport
+	sockets *sockets
+	client  *http.Client
+	url     string
+	policy  string
+	most    int64 // bytes of a response
+	ctx     context.Context
+	cancel  context.CancelFunc
+	wg      sync.WaitGroup
+	nextID  atomic.Uint32
 
 	answers chan httpAnswer
 
@@ -179,7 +187,57 @@ func (c *httpsChannel) Close() error {
 	c.cancel()
 	c.wg.Wait()
 	c.web.CloseIdleConnections()
+	c.sockets.close()
 	return nil
+}
+
+// sockets are the connections of a channel. net/http keeps one whose dialing was
+// overtaken by another for later; a channel that has ended has no later.
+type sockets struct {
+	dial func(ctx context.Context, address string) (net.Conn, error)
+
+	mu     sync.Mutex
+	closed bool
+	open   map[net.Conn]struct{}
+}
+
+func (s *sockets) connect(ctx context.Context, address string) (net.Conn, error) {
+	nc, err := s.dial(ctx, address)
+	if err != nil {
+		return nil, err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return nil, errors.Join(errChannelClosed, nc.Close())
+	}
+	k := &socket{Conn: nc, of: s}
+	s.open[k] = struct{}{}
+	return k, nil
+}
+
+func (s *sockets) close() {
+	s.mu.Lock()
+	s.closed = true
+	left := slices.Collect(maps.Keys(s.open))
+	s.mu.Unlock()
+	for _, nc := range left {
+		_ = nc.Close()
+	}
+}
+
+// socket tells of its end.
+type socket struct {
+	net.Conn
+	of *sockets
+}
+
+// Close implements net.Conn.
+func (k *socket) Close() error {
+	k.of.mu.Lock()
+	delete(k.of.open, k)
+	k.of.mu.Unlock()
+	return k.Conn.Close()
 }
 
 // post is one request. An answer of the server that is not OPC UA concerns this

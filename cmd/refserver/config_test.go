@@ -1,6 +1,7 @@
 package main
 
 import (
+	"io"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -101,7 +102,7 @@ func TestSettingsOverrideEachOther(t *testing.T) {
 	}
 	t.Setenv("BREAKWATER_LOG_LEVEL", "error")
 	t.Setenv("BREAKWATER_DEMO_VARIABLES", "2")
-	a := &app{configFile: file, usersFile: filepath.Join(dir, "u")}
+	a := &app{stderr: io.Discard, configFile: file, usersFile: filepath.Join(dir, "u")}
 	c, err := a.load()
 	if err != nil {
 		t.Fatal(err)
