@@ -82,6 +82,7 @@ type serverStats struct {
 	Sessions       int
 	Channels       int
 	Refused        uint64 // requests answered BadServerTooBusy
+	NoRoom         uint64 // partial messages and bodies refused for want of memory
 	Counter        int64
 	Goroutines     int
 	Pauses         pauses
@@ -265,6 +266,7 @@ func (t *target) stats() serverStats {
 	s := serverStats{CPU: child.CPU(), RSS: child.Resident(), BudgetReserved: st.BudgetReserved, BudgetMax: st.BudgetMax,
 		BudgetPeak: t.budgetPeak.Load(), RSSPeak: t.rssPeak.Load(), Sessions: st.Sessions, Channels: st.Channels,
 		Refused: st.RefusedRequests, Counter: t.counter.Load(), Goroutines: runtime.NumGoroutine(), Pauses: gcPauses()}
+	s.NoRoom = t.srv.Isolation().Refused(isolation.ReassemblyBytes, isolation.Capacity)
 	s.Stages, s.Owners = t.srv.Isolation().Snapshot()
 	for i := range s.Stages {
 		s.Stages[i].Stage = isolation.Stage(i)
