@@ -7,14 +7,16 @@ import (
 	"strings"
 	"text/tabwriter"
 
+	"github.com/gopcua/opcua/ua"
+
+	"github.com/breakwater-ua/breakwater/internal/command"
 	"github.com/breakwater-ua/breakwater/security/pki"
 	"github.com/breakwater-ua/breakwater/session"
-	"github.com/gopcua/opcua/ua"
 )
 
 // banner prints what an engineer needs to connect.
 func (r *running) banner(out io.Writer) error {
-	fmt.Fprintf(out, "%s %s\n\n", r.config.ApplicationName, version().short)
+	fmt.Fprintf(out, "%s %s\n\n", r.config.ApplicationName, command.ThisBuild().Short)
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	row := func(name, format string, args ...any) {
 		fmt.Fprintf(w, "  %s\t%s\n", name, fmt.Sprintf(format, args...))

@@ -7,12 +7,14 @@ import (
 	"os"
 	"strings"
 
+	"github.com/gopcua/opcua/ua"
+
 	"github.com/breakwater-ua/breakwater/addressspace"
+	"github.com/breakwater-ua/breakwater/internal/command"
 	"github.com/breakwater-ua/breakwater/security"
 	"github.com/breakwater-ua/breakwater/service"
 	"github.com/breakwater-ua/breakwater/session"
 	"github.com/breakwater-ua/breakwater/stack"
-	"github.com/gopcua/opcua/ua"
 )
 
 // options turns the settings into those of the server. It opens the users file
@@ -24,7 +26,7 @@ func (c *config) options(log *slog.Logger) (stack.Options, error) {
 		ProductURI:      "urn:breakwater:refserver",
 		Build: stack.Build{
 			ManufacturerName: "Breakwater", ProductName: "Breakwater reference server",
-			SoftwareVersion: version().short, BuildNumber: version().revision, Date: version().time,
+			SoftwareVersion: command.ThisBuild().Short, BuildNumber: command.ThisBuild().Revision, Date: command.ThisBuild().Time,
 		},
 		Endpoints: c.Listen,
 		Advertise: c.Advertise,

@@ -6,6 +6,8 @@ import (
 	"path/filepath"
 
 	"github.com/spf13/cobra"
+
+	"github.com/breakwater-ua/breakwater/internal/command"
 )
 
 // app is what all subcommands share.
@@ -63,7 +65,7 @@ func newRoot(stdin io.Reader, stdout, stderr io.Writer) *cobra.Command {
 	root.SetIn(stdin)
 	root.SetOut(stdout)
 	root.SetErr(stderr)
-	root.AddCommand(serve, a.newPlan(), a.newConfig(), a.newPKI(), a.newUser(), a.newVersion())
+	root.AddCommand(serve, a.newPlan(), a.newConfig(), a.newPKI(), a.newUser(), command.NewVersion("refserver", stdout))
 	return root
 }
 

@@ -8,11 +8,13 @@ import (
 	"runtime"
 	"sync"
 
-	"github.com/breakwater-ua/breakwater/cmd/refserver/demo"
-	"github.com/breakwater-ua/breakwater/stack"
-	"github.com/breakwater-ua/breakwater/telemetry"
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+
+	"github.com/breakwater-ua/breakwater/cmd/refserver/demo"
+	"github.com/breakwater-ua/breakwater/internal/command"
+	"github.com/breakwater-ua/breakwater/stack"
+	"github.com/breakwater-ua/breakwater/telemetry"
 )
 
 // serveFlags are the settings that are worth a flag.
@@ -105,7 +107,7 @@ func (a *app) serve(cmd *cobra.Command, flags *serveFlags) error {
 	if err != nil {
 		return err
 	}
-	ctx, stop := untilSignal(cmd.Context())
+	ctx, stop := command.UntilSignal(cmd.Context())
 	defer stop()
 
 	settings := *c // as they were given

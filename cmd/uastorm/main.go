@@ -11,6 +11,8 @@ import (
 	"errors"
 	"fmt"
 	"os"
+
+	"github.com/breakwater-ua/breakwater/internal/command"
 )
 
 // Exit codes.
@@ -55,7 +57,7 @@ func exitCode(err error) int {
 
 func main() {
 	setRuntime()
-	ctx, stop := untilSignal(context.Background())
+	ctx, stop := command.UntilSignal(context.Background())
 	cmd := newRoot(os.Stdout, os.Stderr)
 	err := cmd.ExecuteContext(ctx)
 	stop()

@@ -4,6 +4,8 @@ import (
 	"io"
 
 	"github.com/spf13/cobra"
+
+	"github.com/breakwater-ua/breakwater/internal/command"
 )
 
 // app is what all commands share.
@@ -53,6 +55,6 @@ func newRoot(stdout, stderr io.Writer) *cobra.Command {
 	}
 	root.SetOut(stdout)
 	root.SetErr(stderr)
-	root.AddCommand(a.newConnect(), a.newSteady(), a.newStorm(), a.newFlood(), a.newScenario(), a.newReport(), a.newVersion())
+	root.AddCommand(a.newConnect(), a.newSteady(), a.newStorm(), a.newFlood(), a.newScenario(), a.newReport(), command.NewVersion("uastorm", stdout))
 	return root
 }

@@ -55,6 +55,7 @@ telemetry
 internal/importorder
 internal/buffer
 internal/child
+internal/command
 internal/stacksize
 internal/cutproxy
 internal/memnet

@@ -1,4 +1,4 @@
-package main
+package command
 
 import (
 	"context"
@@ -8,10 +8,10 @@ import (
 	"syscall"
 )
 
-// untilSignal returns a context that ends with the first SIGINT or SIGTERM. The
+// UntilSignal returns a context that ends with the first SIGINT or SIGTERM. The
 // second one ends the process, also when it was started with SIGINT ignored, as
 // shells start what runs in the background. stop ends the watch.
-func untilSignal(parent context.Context) (ctx context.Context, stop func()) {
+func UntilSignal(parent context.Context) (ctx context.Context, stop func()) {
 	ctx, cancel := context.WithCancel(parent)
 	signals := make(chan os.Signal, 2)
 	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM)

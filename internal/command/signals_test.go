@@ -1,4 +1,4 @@
-package main
+package command
 
 import (
 	"bufio"
@@ -19,7 +19,7 @@ func TestSecondSignalEndsTheProcess(t *testing.T) {
 	const role = "BREAKWATER_TEST_SIGNALS"
 	if os.Getenv(role) != "" {
 		signal.Ignore(syscall.SIGINT)
-		ctx, stop := untilSignal(context.Background())
+		ctx, stop := UntilSignal(context.Background())
 		defer stop()
 		fmt.Println("ready")
 		<-ctx.Done()
