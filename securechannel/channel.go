@@ -296,7 +296,7 @@ func (ch *Channel) chunk(final byte, request uint32, body []byte, now time.Time)
 		}
 		return nil
 	case chunkIntermediate:
-		if err := a.check(len(body), ch.maxBody, ch.server.limits.MaxChunkCount); err != nil {
+		if err := a.check(len(body), ch.maxBody, ch.server.limits.Load().MaxChunkCount); err != nil {
 			return err
 		}
 		if !a.active() {
@@ -304,7 +304,7 @@ func (ch *Channel) chunk(final byte, request uint32, body []byte, now time.Time)
 				a.owner = ch.server.assemblyOwner(ch)
 			}
 			ch.partial.Store(true)
-			ch.conn.SetAssemblyDeadline(now.Add(ch.server.limits.AssemblyTimeout))
+			ch.conn.SetAssemblyDeadline(now.Add(ch.server.limits.Load().AssemblyTimeout))
 		}
 		err := a.add(request, body, ch.active.Load())
 		if err != nil {
@@ -312,7 +312,7 @@ func (ch *Channel) chunk(final byte, request uint32, body []byte, now time.Time)
 		}
 		return err
 	}
-	if err := a.check(len(body), ch.maxBody, ch.server.limits.MaxChunkCount); err != nil {
+	if err := a.check(len(body), ch.maxBody, ch.server.limits.Load().MaxChunkCount); err != nil {
 		return err
 	}
 	if !a.active() {

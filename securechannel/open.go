@@ -266,7 +266,7 @@ func (o *opening) open(id *identity, rq *openRequest, t *token) error {
 	ch, s := o.ch, o.ch.server
 	ch.policy, ch.mode = o.policy, rq.mode
 	ch.discovery = o.policy.IsNone() && !s.none
-	ch.maxBody = s.limits.MaxMessageSize
+	ch.maxBody = s.limits.Load().MaxMessageSize
 	if ch.discovery {
 		ch.maxBody = min(ch.maxBody, maxDiscoveryMessage)
 	}

@@ -104,7 +104,7 @@ func (ch *Channel) deferReply(requestID uint32, body []byte) error {
 		ch.out.Unlock()
 		return ch.replyFailed(err)
 	}
-	if ch.deferredBytes > 0 && ch.deferredBytes+len(body) > ch.server.limits.WriteQueueBytes {
+	if ch.deferredBytes > 0 && ch.deferredBytes+len(body) > ch.server.limits.Load().WriteQueueBytes {
 		ch.out.Unlock()
 		return ch.replyFailed(transport.ErrSlowReader)
 	}

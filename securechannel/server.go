@@ -66,6 +66,9 @@ type ServerConfig struct {
 
 	// Limits of each connection; the same as the transport's.
 	Limits transport.Limits
+	// LiveLimits shares limits that may change with the transports; nil = Limits as
+	// they are.
+	LiveLimits *transport.LiveLimits
 
 	// Budget for partial messages; nil = one of the default size.
 	Budget *budget.ChunkReassemblyBudget
@@ -103,7 +106,7 @@ type ServerConfig struct {
 // Server holds what the channels of all listeners share.
 type Server struct {
 	cfg     ServerConfig
-	limits  transport.Limits
+	limits  *transport.LiveLimits
 	handler Handler
 	log     *slog.Logger
 	alarms  *rate.Limiter // bounds log lines about attacks
@@ -125,7 +128,10 @@ func NewServer(cfg ServerConfig) (*Server, error) {
 	if err := cfg.Limits.Validate(); err != nil {
 		return nil, err
 	}
-	s := &Server{handler: cfg.Handler, limits: cfg.Limits.Resolved(), channels: make(map[uint32]*Channel)}
+	s := &Server{handler: cfg.Handler, limits: cfg.LiveLimits, channels: make(map[uint32]*Channel)}
+	if s.limits == nil {
+		s.limits = transport.NewLiveLimits(cfg.Limits)
+	}
 	for _, o := range cfg.Offers {
 		switch {
 		case o.Policy == nil || o.Policy.IsNone() != (o.Mode == ua.MessageSecurityModeNone) || o.Mode < ua.MessageSecurityModeNone || o.Mode > ua.MessageSecurityModeSignAndEncrypt:
@@ -140,13 +146,13 @@ func NewServer(cfg ServerConfig) (*Server, error) {
 	}
 	cfg.Offers = slices.Clone(cfg.Offers)
 	if cfg.Budget == nil {
-		b, err := budget.New(budget.DefaultMaxBytes(int64(s.limits.MaxMessageSize)))
+		b, err := budget.New(budget.DefaultMaxBytes(int64(s.limits.Load().MaxMessageSize)))
 		if err != nil {
 			return nil, err
 		}
 		cfg.Budget = b
 	}
-	bounds := Bounds{cfg.MinTokenLifetime, cfg.MaxTokenLifetime, cfg.MaxCryptoWait, s.limits.MaxOutstandingPerConnection, false}
+	bounds := Bounds{cfg.MinTokenLifetime, cfg.MaxTokenLifetime, cfg.MaxCryptoWait, s.limits.Load().MaxOutstandingPerConnection, false}
 	if err := s.Apply(bounds); err != nil {
 		return nil, err
 	}

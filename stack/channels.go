@@ -22,6 +22,7 @@ func (s *Server) channelConfig() securechannel.ServerConfig {
 		Validate:         s.validatePeer,
 		WireCode:         pki.WireCode,
 		Limits:           o.Limits.transport(),
+		LiveLimits:       s.transport,
 		Budget:           s.budget,
 		Isolation:        s.provider,
 		AssemblyOwner:    s.dispatch.owners.assembly(),

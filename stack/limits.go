@@ -37,6 +37,8 @@ var live = map[string]bool{
 	"Limits.MaxQueuedRequests": true, "Limits.MaxParkedRequests": true, "Limits.RunSlots": true,
 	"Limits.MinSessionTimeout": true, "Limits.MaxSessionTimeout": true, "Limits.ActivationTimeout": true,
 	"Limits.EvictDetachedSessions": true,
+	"Limits.HelloTimeout":          true, "Limits.HandshakeTimeout": true, "Limits.AssemblyTimeout": true,
+	"Limits.WriteTimeout": true, "Limits.WriteQueueBytes": true, "Isolation.HandshakeTimeout": true,
 
 	"RateLimits.Disabled": true, "RateLimits.ConnectionsPerSecond": true, "RateLimits.ConnectionBurst": true,
 	"RateLimits.ConnectionsUnlimited": true, "RateLimits.ConnectionsPerSecondPerAddress": true,
@@ -204,6 +206,7 @@ func (s *Server) apply(next Options, plan *isolation.Plan) error {
 		MaxCryptoWait: next.RateLimits.MaxCryptoWait, MaxOutstandingPerConnection: l.MaxOutstandingPerConnection,
 		Shadow: next.Shadow,
 	})
+	s.transport.Apply(l.transport())
 	s.sessions.Resize(l.MaxSessions, l.MinSessionTimeout, l.MaxSessionTimeout, l.ActivationTimeout)
 	s.sessions.EvictDetached(l.EvictDetachedSessions)
 	if v := s.space.Variable(uabinary.NumericID(0, id.Server_ServerCapabilities_MaxSessions)); v != nil {

@@ -24,6 +24,7 @@ type listening struct {
 	connections *transport.Gate
 	deadlines   *transport.Deadlines
 	channels    *securechannel.Server
+	transport   *transport.LiveLimits
 	closes      []atomic.Uint64 // connections ended, by transport.CloseReason
 
 	serving context.Context // of the accept loops
@@ -51,6 +52,7 @@ func (s *Server) newListening() error {
 	if err != nil {
 		return &OptionError{Field: "RateLimits", Reason: err.Error()}
 	}
+	s.transport = transport.NewLiveLimits(o.Limits.transport())
 	channels, err := securechannel.NewServer(s.channelConfig())
 	if err != nil {
 		return err
@@ -94,7 +96,7 @@ func (s *Server) listenerOptions() uatcp.Options {
 		Gate:      s.connections,
 		Deadlines: s.deadlines,
 		Backlog:   s.opts.RateLimits.ListenBacklog,
-		Limits:    s.opts.Limits.transport(),
+		Limits:    s.opts.Limits.transport(), LiveLimits: s.transport,
 		Closed: func(_ netip.AddrPort, reason transport.CloseReason) {
 			if int(reason) < len(s.closes) {
 				s.closes[reason].Add(1)
@@ -325,7 +327,7 @@ func (s *Server) webOptions(o *https.Options) error {
 		s.wg.Go(func() { s.tls.watch(s.serving) })
 	}
 	t, h := s.listenerOptions(), &s.opts.HTTP
-	o.NewSink, o.Gate, o.Deadlines, o.Backlog, o.Limits, o.Closed, o.Logger = t.NewSink, t.Gate, t.Deadlines, t.Backlog, t.Limits, t.Closed, t.Logger
+	o.NewSink, o.Gate, o.Deadlines, o.Backlog, o.Limits, o.LiveLimits, o.Closed, o.Logger = t.NewSink, t.Gate, t.Deadlines, t.Backlog, t.Limits, t.LiveLimits, t.Closed, t.Logger
 	o.Calls, o.Live = s.calls, s.calls.Live
 	o.TLS, o.CryptoGate = s.tls.config(), s.gate
 	o.Isolation, o.Budget, o.Governor = s.provider, s.budget, s.governors.http

@@ -84,7 +84,7 @@ func (l *Listener) shake(c *conn) {
 		}
 	}
 	c.late.Store(uint32(transport.HelloTimeout))
-	l.deadlines.Set(&c.stage, c.a.At.Add(l.limits.HelloTimeout))
+	l.deadlines.Set(&c.stage, c.a.At.Add(l.limits.Load().HelloTimeout))
 	var first [1]byte
 	if _, err := io.ReadFull(c.Conn, first[:]); err != nil {
 		_ = c.close(transport.PeerClosed)
@@ -159,7 +159,7 @@ func (c *conn) Read(b []byte) (int, error) {
 // could swallow the answer that says why.
 func (c *conn) Close() error {
 	switch {
-	case !c.started.Load() && time.Since(c.a.At) >= c.l.limits.HelloTimeout:
+	case !c.started.Load() && time.Since(c.a.At) >= c.l.limits.Load().HelloTimeout:
 		c.reason.CompareAndSwap(uint32(transport.ReasonNone), uint32(transport.HelloTimeout)) // net/http has noticed first
 	case c.unread.Load() && !c.closed.Load():
 		c.linger()
@@ -175,7 +175,7 @@ func (c *conn) linger() {
 	if !ok || h.CloseWrite() != nil {
 		return
 	}
-	_ = c.Conn.SetReadDeadline(time.Now().Add(c.l.limits.LingerTimeout))
+	_ = c.Conn.SetReadDeadline(time.Now().Add(c.l.limits.Load().LingerTimeout))
 	b := buffer.Get(buffer.Size8K)
 	defer b.Release()
 	for dropped := 0; dropped < maxLinger; {

@@ -33,7 +33,7 @@ const (
 // Listener serves one port.
 type Listener struct {
 	o         Options
-	limits    transport.Limits
+	limits    *transport.LiveLimits
 	log       *slog.Logger
 	acceptor  transport.Acceptor
 	deadlines *transport.Deadlines
@@ -74,10 +74,13 @@ func New(ln net.Listener, o Options) (*Listener, error) {
 		return nil, err
 	}
 	l := &Listener{
-		o: o, limits: o.Limits.Resolved(), log: o.Logger, deadlines: o.Deadlines,
+		o: o, limits: o.LiveLimits, log: o.Logger, deadlines: o.Deadlines,
 		memory: transport.Memory{Isolation: o.Isolation, Budget: o.Budget},
 		queue:  queue{addr: ln.Addr(), ch: make(chan net.Conn), done: make(chan struct{})},
 		conns:  make(map[*conn]struct{}),
+	}
+	if l.limits == nil {
+		l.limits = transport.NewLiveLimits(o.Limits)
 	}
 	if l.log == nil {
 		l.log = slog.Default()
@@ -85,7 +88,7 @@ func New(ln net.Listener, o Options) (*Listener, error) {
 	gate := o.Gate
 	if gate == nil {
 		var err error
-		if gate, err = transport.NewGate(transport.GateOptions{HelloTimeout: l.limits.HelloTimeout, Logger: l.log}); err != nil {
+		if gate, err = transport.NewGate(transport.GateOptions{HelloTimeout: l.limits.Load().HelloTimeout, Logger: l.log}); err != nil {
 			return nil, err
 		}
 	}
@@ -114,7 +117,7 @@ func (l *Listener) uacp(gate *transport.Gate) (err error) {
 	o := &l.o
 	if o.NewSink != nil && (o.OPCTCP || o.WSS) {
 		l.tcp, err = uatcp.NewServer(uatcp.Options{
-			NewSink: o.NewSink, Gate: gate, Deadlines: l.deadlines, Limits: o.Limits, Closed: o.Closed, Logger: o.Logger,
+			NewSink: o.NewSink, Gate: gate, Deadlines: l.deadlines, Limits: o.Limits, LiveLimits: l.limits, Closed: o.Closed, Logger: o.Logger,
 		})
 		if err != nil {
 			return err
@@ -122,7 +125,7 @@ func (l *Listener) uacp(gate *transport.Gate) (err error) {
 	}
 	if o.WSS {
 		l.wss, err = wss.NewServer(wss.Options{
-			UACP: l.tcp, Calls: o.Calls, AllowedOrigins: o.AllowedOrigins, Limits: o.Limits, Deadlines: l.deadlines,
+			UACP: l.tcp, Calls: o.Calls, AllowedOrigins: o.AllowedOrigins, Limits: o.Limits, LiveLimits: l.limits, Deadlines: l.deadlines,
 			Memory: l.memory, Governor: o.Governor, RetryAfter: o.RetryAfter, Decoding: o.Decoding, Closed: o.Closed, Logger: o.Logger,
 		})
 	}
@@ -133,7 +136,7 @@ func (l *Listener) server() *http.Server {
 	s := &http.Server{
 		Handler:           http.HandlerFunc(l.serve),
 		TLSConfig:         l.tls,
-		ReadHeaderTimeout: l.limits.HelloTimeout,
+		ReadHeaderTimeout: l.limits.Load().HelloTimeout,
 		IdleTimeout:       idleTimeout,
 		MaxHeaderBytes:    maxHeaderBytes,
 		ErrorLog:          slog.NewLogLogger(l.log.Handler(), slog.LevelDebug),
@@ -146,7 +149,7 @@ func (l *Listener) server() *http.Server {
 			MaxConcurrentStreams:          streamsPerConnection,
 			MaxReceiveBufferPerStream:     streamWindow,
 			MaxReceiveBufferPerConnection: connectionWindow,
-			WriteByteTimeout:              l.limits.WriteTimeout,
+			WriteByteTimeout:              l.limits.Load().WriteTimeout,
 		},
 	}
 	s.Protocols.SetHTTP1(true)
@@ -189,7 +192,7 @@ func (l *Listener) Serve(ctx context.Context) error {
 	if l.tcp != nil {
 		others.Go(func() { l.tcp.Close(transport.Shutdown, ua.StatusBadServerHalted) })
 	}
-	grace, cancel := context.WithTimeout(context.WithoutCancel(ctx), l.limits.LingerTimeout)
+	grace, cancel := context.WithTimeout(context.WithoutCancel(ctx), l.limits.Load().LingerTimeout)
 	_ = l.http.Shutdown(grace)
 	cancel()
 	others.Wait()

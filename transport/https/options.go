@@ -63,6 +63,9 @@ type Options struct {
 	// AssemblyTimeout that of a body, WriteTimeout that of each 64 KiB of an
 	// answer, MaxOutstandingPerConnection the requests of an HTTP/2 connection.
 	Limits transport.Limits
+	// LiveLimits shares limits that may change with the other listeners of a server;
+	// nil = Limits as they are.
+	LiveLimits *transport.LiveLimits
 
 	// Isolation (stage ReassemblyBytes) and Budget account for bodies while they
 	// are read; nil = they do not.

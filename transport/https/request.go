@@ -105,7 +105,7 @@ func (l *Listener) refuse(c *conn, w http.ResponseWriter, r *http.Request, code 
 			w.Header().Set("Connection", "close")
 			c.unread.Store(true)
 		} else {
-			_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(l.limits.LingerTimeout))
+			_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(l.limits.Load().LingerTimeout))
 		}
 	}
 	http.Error(w, text, code)
@@ -140,7 +140,7 @@ func seconds(d time.Duration) string { return strconv.Itoa(max(1, int(math.Ceil(
 // the session is only the body says.
 func (l *Listener) post(c *conn, w http.ResponseWriter, r *http.Request) {
 	now := time.Now()
-	if int(c.waiting.Add(1)) > l.limits.MaxOutstandingPerConnection {
+	if int(c.waiting.Add(1)) > l.limits.Load().MaxOutstandingPerConnection {
 		c.waiting.Add(-1)
 		l.busy(c, w, r, now, "too many requests on this connection")
 		return
@@ -153,7 +153,7 @@ func (l *Listener) post(c *conn, w http.ResponseWriter, r *http.Request) {
 		}
 	}()
 
-	limit := int64(l.limits.MaxMessageSize)
+	limit := int64(l.limits.Load().MaxMessageSize)
 	declared := r.ContentLength
 	if declared < 0 || declared > limit {
 		declared = limit
@@ -221,7 +221,7 @@ func (l *Listener) post(c *conn, w http.ResponseWriter, r *http.Request) {
 // read reads a body into a buffer that grows with it.
 func (l *Listener) read(w http.ResponseWriter, r *http.Request, limit int64) (*buffer.Buffer, int) {
 	rc := http.NewResponseController(w)
-	_ = rc.SetReadDeadline(time.Now().Add(l.limits.AssemblyTimeout))
+	_ = rc.SetReadDeadline(time.Now().Add(l.limits.Load().AssemblyTimeout))
 	size := int64(buffer.Size8K)
 	if r.ContentLength >= 0 {
 		size = min(r.ContentLength+1, buffer.Size64K)
@@ -269,7 +269,7 @@ func (q *call) from(l *Listener, c *conn, r *http.Request, now time.Time) {
 		q.peer.Certificate = r.TLS.PeerCertificates[0]
 	}
 	q.From, q.At, q.Ctx, q.decoding = &q.peer, now, r.Context(), l.o.Decoding
-	q.writeTimeout = l.limits.WriteTimeout
+	q.writeTimeout = l.limits.Load().WriteTimeout
 	q.Under = security.None
 	if v := r.Header[policyHeader]; len(v) > 0 && v[0] != "" {
 		q.Under = security.PolicyByURI(v[0])

@@ -194,9 +194,9 @@ func (c *conn) Write(b []byte) (int, error) { return c.nc.Write(b) }
 func (c *conn) serve() {
 	l, now := c.server, c.accepted.At
 	c.setLimit(maxHello)
-	c.handshakes = now.Add(l.limits.HandshakeTimeout)
+	c.handshakes = now.Add(l.limits.Load().HandshakeTimeout)
 	if !c.accepted.ProxyHeaderDue() || c.proxied(now) {
-		c.setStage(now.Add(l.limits.HelloTimeout), transport.HelloTimeout, ua.StatusBadTimeout)
+		c.setStage(now.Add(l.limits.Load().HelloTimeout), transport.HelloTimeout, ua.StatusBadTimeout)
 		if len(c.accepted.Begun) > 0 {
 			c.widen()
 			c.end = copy(c.in.Whole(), c.accepted.Begun)
@@ -242,7 +242,7 @@ func (c *conn) finish() {
 	reason, code, text := c.reason, c.code, c.text
 	c.mu.Unlock()
 	var last []byte
-	linger := l.limits.LingerTimeout
+	linger := l.limits.Load().LingerTimeout
 	switch {
 	case reason == transport.PeerClosed: // perhaps only half: answers may be read yet
 	case reason.Abrupt():
@@ -391,7 +391,7 @@ func (c *conn) hello(frame []byte) {
 		c.fail(err)
 		return
 	}
-	p, ack, err := negotiate(&h, &c.server.limits)
+	p, ack, err := negotiate(&h, c.server.limits.Load())
 	if err != nil {
 		c.fail(err)
 		return
@@ -447,7 +447,7 @@ func (c *conn) shrink() {
 // pause is called before the reader waits for the socket.
 func (c *conn) pause() {
 	if c.end > 0 && c.frameBy.IsZero() && c.sink != nil {
-		c.frameBy = time.Now().Add(c.server.limits.AssemblyTimeout)
+		c.frameBy = time.Now().Add(c.server.limits.Load().AssemblyTimeout)
 	}
 	if !c.armed.IsZero() || !c.frameBy.IsZero() {
 		c.armAssembly()

@@ -41,6 +41,9 @@ type Options struct {
 
 	// Limits of each connection.
 	Limits transport.Limits
+	// LiveLimits shares limits that may change with the other listeners of a server;
+	// nil = Limits as they are.
+	LiveLimits *transport.LiveLimits
 
 	// Closed is told of each connection's end, for metrics; nil = nobody.
 	Closed func(remote netip.AddrPort, reason transport.CloseReason)

@@ -16,7 +16,7 @@ type Server struct {
 	gate      *transport.Gate
 	deadlines *transport.Deadlines
 	own       bool // deadlines are
-	limits    transport.Limits
+	limits    *transport.LiveLimits
 	newSink   func(transport.Conn) transport.Sink
 	onClosed  func(netip.AddrPort, transport.CloseReason)
 	portable  bool
@@ -41,15 +41,18 @@ func NewServer(o Options) (*Server, error) {
 		return nil, err
 	}
 	s := &Server{
-		gate: o.Gate, deadlines: o.Deadlines, limits: o.Limits.Resolved(),
+		gate: o.Gate, deadlines: o.Deadlines, limits: o.LiveLimits,
 		newSink: o.NewSink, onClosed: o.Closed, portable: o.Portable, log: o.Logger,
 		conns: make(map[*conn]struct{}),
+	}
+	if s.limits == nil {
+		s.limits = transport.NewLiveLimits(o.Limits)
 	}
 	if s.log == nil {
 		s.log = slog.Default()
 	}
 	if s.gate == nil {
-		g, err := transport.NewGate(transport.GateOptions{HelloTimeout: s.limits.HelloTimeout, Logger: o.Logger})
+		g, err := transport.NewGate(transport.GateOptions{HelloTimeout: s.limits.Load().HelloTimeout, Logger: o.Logger})
 		if err != nil {
 			return nil, err
 		}
@@ -89,7 +92,7 @@ func (s *Server) take(a transport.Accepted) *conn {
 	}
 	c.stage.Expired = c.stageExpired
 	c.assembly.Expired = c.assemblyExpired
-	c.out.Init(c, &s.limits)
+	c.out.Init(c, s.limits.Load())
 	c.framed, _ = a.Conn.(Framed)
 	c.initSocket()
 	a.Admission.Bind(c)

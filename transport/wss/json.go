@@ -65,8 +65,8 @@ func (s *Server) json(ws *websocket.Conn, sock *socket, r *http.Request, a trans
 	if r.TLS != nil && len(r.TLS.VerifiedChains) > 0 {
 		c.peer.Certificate = r.TLS.PeerCertificates[0]
 	}
-	c.out.Init(c, &s.limits)
-	ws.SetReadLimit(int64(s.limits.MaxMessageSize))
+	c.out.Init(c, s.limits.Load())
+	ws.SetReadLimit(int64(s.limits.Load().MaxMessageSize))
 	a.Admission.Bind(c)
 	a.Admission.CompleteHandshake()
 	s.mu.Lock()
@@ -167,7 +167,7 @@ func (c *jsonConn) ready() bool {
 	c.mu.Lock()
 	n := c.outstanding
 	c.mu.Unlock()
-	return n < c.server.limits.MaxOutstandingPerConnection && !c.out.Congested()
+	return n < c.server.limits.Load().MaxOutstandingPerConnection && !c.out.Congested()
 }
 
 func (c *jsonConn) read() {
@@ -184,7 +184,7 @@ func (c *jsonConn) read() {
 			c.closeAs(transport.ProtocolError, ua.StatusBadTCPMessageTypeInvalid, websocket.StatusUnsupportedData)
 		default:
 			now := time.Now()
-			c.readBy(now.Add(c.server.limits.AssemblyTimeout))
+			c.readBy(now.Add(c.server.limits.Load().AssemblyTimeout))
 			c.message(r, now)
 			c.readBy(time.Time{})
 		}
@@ -276,7 +276,7 @@ func (c *jsonConn) finish() {
 	c.mu.Lock()
 	reason, code, status := c.reason, c.code, c.status
 	c.mu.Unlock()
-	linger := s.limits.LingerTimeout
+	linger := s.limits.Load().LingerTimeout
 	if reason.Abrupt() && reason != transport.PeerClosed {
 		linger = 0
 	}

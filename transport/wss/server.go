@@ -37,6 +37,9 @@ type Options struct {
 
 	// Limits of each connection.
 	Limits transport.Limits
+	// LiveLimits shares limits that may change with the other listeners of a server;
+	// nil = Limits as they are.
+	LiveLimits *transport.LiveLimits
 	// Deadlines is shared by all listeners.
 	Deadlines *transport.Deadlines
 	// Memory accounts for messages over 64 KiB of opcua+uajson.
@@ -58,7 +61,7 @@ type Options struct {
 // Server makes WebSockets of HTTP/1.1 requests, and serves them.
 type Server struct {
 	o        Options
-	limits   transport.Limits
+	limits   *transport.LiveLimits
 	offered  []string
 	log      *slog.Logger
 	decoding *uabinary.Limits
@@ -72,7 +75,10 @@ type Server struct {
 
 // NewServer returns a Server, or an error that names the bad option.
 func NewServer(o Options) (*Server, error) {
-	s := &Server{o: o, limits: o.Limits.Resolved(), log: o.Logger, decoding: o.Decoding, conns: make(map[*jsonConn]struct{})}
+	s := &Server{o: o, limits: o.LiveLimits, log: o.Logger, decoding: o.Decoding, conns: make(map[*jsonConn]struct{})}
+	if s.limits == nil {
+		s.limits = transport.NewLiveLimits(o.Limits)
+	}
 	if s.log == nil {
 		s.log = slog.Default()
 	}
