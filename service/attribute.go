@@ -19,7 +19,7 @@ const (
 func read(s *Set, r *Request) ua.StatusCode {
 	maxAge := r.Body.Double()
 	timestamps := r.Body.UInt32()
-	n, code := r.operations(minReadValueID, s.Limits.MaxNodesPerRead)
+	n, code := r.operations(minReadValueID, s.limits.Load().MaxNodesPerRead)
 	if code != ua.StatusOK {
 		return code
 	}
@@ -93,7 +93,7 @@ func (s *Set) readGuarded(out []byte, rd *addressspace.Read) (b []byte) {
 // write is the Write service, OPC 10000-4 §5.11.4. The whole body is decoded
 // before the first value is set: a request that is cut short changes nothing.
 func write(s *Set, r *Request) ua.StatusCode {
-	n, code := r.operations(minWriteValue, s.Limits.MaxNodesPerWrite)
+	n, code := r.operations(minWriteValue, s.limits.Load().MaxNodesPerWrite)
 	if code != ua.StatusOK {
 		return code
 	}

@@ -21,7 +21,7 @@ func browse(s *Set, r *Request) ua.StatusCode {
 	r.Body.DateTime() // the view's timestamp and version: we keep no old versions
 	r.Body.UInt32()
 	limit := int(min(r.Body.UInt32(), 1<<30))
-	n, code := r.operations(minBrowseDescription, s.Limits.MaxNodesPerBrowse)
+	n, code := r.operations(minBrowseDescription, s.limits.Load().MaxNodesPerBrowse)
 	if code != ua.StatusOK {
 		return code
 	}
@@ -30,7 +30,7 @@ func browse(s *Set, r *Request) ua.StatusCode {
 			return ua.StatusBadViewIDUnknown
 		}
 	}
-	if most := s.Limits.MaxReferencesPerNode; most > 0 && (limit == 0 || limit > most) {
+	if most := s.limits.Load().MaxReferencesPerNode; most > 0 && (limit == 0 || limit > most) {
 		limit = most
 	}
 	r.putCount(n)
@@ -62,7 +62,7 @@ func browse(s *Set, r *Request) ua.StatusCode {
 // point is used up by the call that names it; what is left gets a new one.
 func browseNext(s *Set, r *Request) ua.StatusCode {
 	release := r.Body.Bool()
-	n, code := r.operations(minByteString, s.Limits.MaxNodesPerBrowse)
+	n, code := r.operations(minByteString, s.limits.Load().MaxNodesPerBrowse)
 	if code != ua.StatusOK {
 		return code
 	}
@@ -119,7 +119,7 @@ func (s *Set) putBrowseResult(r *Request, b *browsing) {
 	r.endArray(count, n)
 	switch {
 	case more:
-		key, ok := s.continuations.keep(r, b, s.Limits.MaxBrowseContinuationPoints)
+		key, ok := s.continuations.keep(r, b, s.limits.Load().MaxBrowseContinuationPoints)
 		if !ok {
 			r.Out = r.Out[:at]
 			r.putBrowseFailure(ua.StatusBadNoContinuationPoints)

@@ -14,7 +14,7 @@ const minCallMethodRequest = 2 + 2 + 4
 // own, one method after the other, and stops between methods once its context
 // has ended.
 func call(s *Set, r *Request) ua.StatusCode {
-	n, code := r.operations(minCallMethodRequest, s.Limits.MaxNodesPerMethodCall)
+	n, code := r.operations(minCallMethodRequest, s.limits.Load().MaxNodesPerMethodCall)
 	if code != ua.StatusOK {
 		return code
 	}
@@ -44,7 +44,7 @@ func call(s *Set, r *Request) ua.StatusCode {
 		method := r.Body.NodeID()
 		count := max(r.Body.ArrayLen(1), 0)
 		args = args[:0]
-		tooMany := s.Limits.MaxMethodArguments > 0 && count > s.Limits.MaxMethodArguments
+		tooMany := s.limits.Load().MaxMethodArguments > 0 && count > s.limits.Load().MaxMethodArguments
 		for range count {
 			if v := r.Body.Variant(); !tooMany {
 				args = append(args, v)

@@ -74,7 +74,8 @@ func newHarness(t testing.TB, limits Limits) *harness {
 		t.Fatal(err)
 	}
 	h := &harness{t: t, table: NewTable(), ch: &fakeChannel{done: make(chan struct{}), replies: make(chan []byte, 100)}, ctx: context.Background()}
-	h.set = &Set{Space: space, Discovery: discoveryStub{}, Limits: limits.WithDefaults(), Logger: slog.New(slog.DiscardHandler)}
+	h.set = &Set{Space: space, Discovery: discoveryStub{}, Logger: slog.New(slog.DiscardHandler)}
+	h.set.SetLimits(limits)
 	h.set.Subscriptions = subscription.NewEngine(subscription.Options{Space: space})
 	h.set.Sessions = session.NewStore(session.Options{OnClose: func(s *session.Session, del bool) {
 		h.set.Subscriptions.SessionClosed(s, del)

@@ -11,7 +11,7 @@ const minNodeID = 2
 // up by its own id is already cheap, so every id is its own alias. Ids are not
 // checked: a later operation does that.
 func registerNodes(s *Set, r *Request) ua.StatusCode {
-	n, code := r.operations(minNodeID, s.Limits.MaxNodesPerRegisterNodes)
+	n, code := r.operations(minNodeID, s.limits.Load().MaxNodesPerRegisterNodes)
 	if code != ua.StatusOK {
 		return code
 	}
@@ -31,7 +31,7 @@ func registerNodes(s *Set, r *Request) ua.StatusCode {
 
 // unregisterNodes is the UnregisterNodes service, OPC 10000-4 §5.9.6.
 func unregisterNodes(s *Set, r *Request) ua.StatusCode {
-	n, code := r.operations(minNodeID, s.Limits.MaxNodesPerRegisterNodes)
+	n, code := r.operations(minNodeID, s.limits.Load().MaxNodesPerRegisterNodes)
 	if code != ua.StatusOK {
 		return code
 	}

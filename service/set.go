@@ -3,6 +3,7 @@ package service
 import (
 	"log/slog"
 	"runtime/debug"
+	"sync/atomic"
 
 	"github.com/breakwater-ua/breakwater/addressspace"
 	"github.com/breakwater-ua/breakwater/session"
@@ -11,18 +12,27 @@ import (
 )
 
 // A Set is what the handlers of one server work on. Fill the exported fields
-// before the first request; Limits holds numbers in force (Limits.WithDefaults).
+// before the first request and call SetLimits.
 type Set struct {
 	Space         *addressspace.Space
 	Sessions      *session.Store
 	Subscriptions *subscription.Engine
 	Discovery     Discovery
-	Limits        Limits
 	Logger        *slog.Logger
 
+	limits        atomic.Pointer[Limits]
 	continuations continuations
 	calls         Calls
 }
+
+// SetLimits puts limits in force for the requests that come from now on.
+func (s *Set) SetLimits(l Limits) {
+	l = l.WithDefaults()
+	s.limits.Store(&l)
+}
+
+// Limits returns the numbers in force (see [Limits.WithDefaults]).
+func (s *Set) Limits() Limits { return *s.limits.Load() }
 
 // Discovery tells FindServers, GetEndpoints and CreateSession what to announce
 // to a client that reached the server on channel ch under the address url.

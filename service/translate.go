@@ -28,11 +28,11 @@ type pathElement struct {
 // path that runs up and down between two nodes costs its length and not a power
 // of it; the references looked at are counted over the whole request.
 func translateBrowsePaths(s *Set, r *Request) ua.StatusCode {
-	n, code := r.operations(minBrowsePath, s.Limits.MaxNodesPerTranslateBrowsePathsToNodeIDs)
+	n, code := r.operations(minBrowsePath, s.limits.Load().MaxNodesPerTranslateBrowsePathsToNodeIDs)
 	if code != ua.StatusOK {
 		return code
 	}
-	w := walk{space: s.Space, limits: &s.Limits}
+	w := walk{space: s.Space, limits: s.limits.Load()}
 	var elements []pathElement
 	r.putCount(n)
 	for range n {
@@ -45,7 +45,7 @@ func translateBrowsePaths(s *Set, r *Request) ua.StatusCode {
 				break
 			}
 			// one more than allowed is enough to know; the rest is only skipped
-			if most := s.Limits.MaxRelativePathElements; most == 0 || len(elements) <= most {
+			if most := s.limits.Load().MaxRelativePathElements; most == 0 || len(elements) <= most {
 				elements = append(elements, e)
 			}
 		}

@@ -66,20 +66,11 @@ func (s *Server) sessionOptions(auth session.Authenticator) session.Options {
 }
 
 func (s *Server) subscriptionOptions() subscription.Options {
-	l := &s.opts.Limits
 	return subscription.Options{
 		Space:    s.space,
 		Answered: func(ch session.Channel, id uint32) { s.dispatch.parked.release(parkedKey{ch, id}) },
-		Limits: subscription.Limits{
-			MinPublishingInterval: l.MinPublishingInterval, MaxPublishingInterval: l.MaxPublishingInterval,
-			MaxSubscriptionsPerSession:       l.MaxSubscriptionsPerSession,
-			MaxMonitoredItemsPerSubscription: l.MaxMonitoredItemsPerSubscription,
-			MaxOperationsPerCall:             or(l.Operations.WithDefaults().MaxMonitoredItemsPerCall, math.MaxInt32),
-			MaxQueueSize:                     l.MaxMonitoredItemQueueSize,
-			MaxRetransmissionMessages:        l.MaxRetransmissionQueueSize,
-			MaxPublishRequestsPerSession:     l.MaxPublishRequests,
-		},
-		Logger: s.log,
+		Limits:   s.opts.Limits.subscription(),
+		Logger:   s.log,
 	}
 }
 
@@ -143,4 +134,17 @@ func (s *Server) hosts() []string {
 		out = append(out, h)
 	}
 	return out
+}
+
+// subscription are the limits of the subscription engine.
+func (l *Limits) subscription() subscription.Limits {
+	return subscription.Limits{
+		MinPublishingInterval: l.MinPublishingInterval, MaxPublishingInterval: l.MaxPublishingInterval,
+		MaxSubscriptionsPerSession:       l.MaxSubscriptionsPerSession,
+		MaxMonitoredItemsPerSubscription: l.MaxMonitoredItemsPerSubscription,
+		MaxOperationsPerCall:             or(l.Operations.WithDefaults().MaxMonitoredItemsPerCall, math.MaxInt32),
+		MaxQueueSize:                     l.MaxMonitoredItemQueueSize,
+		MaxRetransmissionMessages:        l.MaxRetransmissionQueueSize,
+		MaxPublishRequestsPerSession:     l.MaxPublishRequests,
+	}
 }

@@ -5,11 +5,8 @@ import (
 	"reflect"
 	"time"
 
-	"github.com/gopcua/opcua/id"
-
 	"github.com/breakwater-ua/breakwater/isolation"
 	"github.com/breakwater-ua/breakwater/securechannel"
-	"github.com/breakwater-ua/breakwater/uabinary"
 )
 
 // A LimitsReport says what ApplyLimits has done, or would do.
@@ -38,6 +35,9 @@ var live = map[string]bool{
 	"Limits.MinSessionTimeout": true, "Limits.MaxSessionTimeout": true, "Limits.ActivationTimeout": true,
 	"Limits.EvictDetachedSessions": true,
 	"Limits.HelloTimeout":          true, "Limits.HandshakeTimeout": true, "Limits.AssemblyTimeout": true,
+	"Limits.MaxPublishRequests": true, "Limits.MinPublishingInterval": true, "Limits.MaxPublishingInterval": true,
+	"Limits.MaxSubscriptionsPerSession": true, "Limits.MaxMonitoredItemsPerSubscription": true,
+	"Limits.MaxMonitoredItemQueueSize": true, "Limits.MaxRetransmissionQueueSize": true,
 	"Limits.WriteTimeout": true, "Limits.WriteQueueBytes": true, "Isolation.HandshakeTimeout": true,
 
 	"RateLimits.Disabled": true, "RateLimits.ConnectionsPerSecond": true, "RateLimits.ConnectionBurst": true,
@@ -124,10 +124,16 @@ func (s *Server) ApplyLimits(o Options, dryRun bool) (*LimitsReport, error) {
 func (r *LimitsReport) compare(group string, have, want reflect.Value) error {
 	for i := range have.NumField() {
 		name := group + "." + have.Type().Field(i).Name
+		if name == "Limits.Operations" {
+			if err := r.compare(name, have.Field(i), want.Field(i)); err != nil {
+				return err
+			}
+			continue
+		}
 		if reflect.DeepEqual(have.Field(i).Interface(), want.Field(i).Interface()) {
 			continue
 		}
-		if !live[name] {
+		if !live[name] && group != "Limits.Operations" {
 			return bad(name, "is %v now; a change to %v needs a restart", have.Field(i).Interface(), want.Field(i).Interface())
 		}
 		r.Changed = append(r.Changed, name)
@@ -209,9 +215,9 @@ func (s *Server) apply(next Options, plan *isolation.Plan) error {
 	s.transport.Apply(l.transport())
 	s.sessions.Resize(l.MaxSessions, l.MinSessionTimeout, l.MaxSessionTimeout, l.ActivationTimeout)
 	s.sessions.EvictDetached(l.EvictDetachedSessions)
-	if v := s.space.Variable(uabinary.NumericID(0, id.Server_ServerCapabilities_MaxSessions)); v != nil {
-		_ = v.Set(uint32(l.MaxSessions))
-	}
+	s.engine.Apply(l.subscription())
+	s.set.SetLimits(l.Operations)
+	s.showLimits(&binder{space: s.space}, l)
 	s.applyWeb(&next)
 	s.inForce = next
 	s.dispatch.pump(&s.dispatch.short) // there may be room now

@@ -8,6 +8,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/gopcua/opcua/id"
 	"github.com/gopcua/opcua/ua"
 
 	"github.com/breakwater-ua/breakwater/isolation"
@@ -124,6 +125,54 @@ func TestServiceLevelFollowsTheSessions(t *testing.T) {
 		s.down()
 		if got := s.srv.ServiceLevel(); got != 0 {
 			t.Errorf("after shutdown: %d", got)
+		}
+	})
+}
+
+// overload.md §16 with §0: limits of operations and of subscriptions change for
+// the requests that come after, and the Server object tells the new ones.
+func TestOperationLimitsChangeLive(t *testing.T) {
+	inBubble(t, stack.Options{}, func(s *site) {
+		p := s.connect().login()
+		read := func(nodes ...uint32) *ua.ReadRequest {
+			rq := &ua.ReadRequest{RequestHeader: p.header(), TimestampsToReturn: ua.TimestampsToReturnNeither}
+			for _, n := range nodes {
+				rq.NodesToRead = append(rq.NodesToRead, &ua.ReadValueID{NodeID: ua.NewNumericNodeID(0, n), AttributeID: ua.AttributeIDValue, DataEncoding: &ua.QualifiedName{}})
+			}
+			return rq
+		}
+		subscribe := func() *ua.CreateSubscriptionRequest {
+			return &ua.CreateSubscriptionRequest{RequestHeader: p.header(), RequestedPublishingInterval: 1000, RequestedLifetimeCount: 1000, RequestedMaxKeepAliveCount: 100}
+		}
+		told := func(node uint32) any {
+			return p.must(read(node)).(*ua.ReadResponse).Results[0].Value.Value()
+		}
+		two := []uint32{id.Server_ServerCapabilities_OperationLimits_MaxNodesPerRead, id.Server_ServerCapabilities_MaxSubscriptionsPerSession}
+		p.must(read(two...))
+		p.must(subscribe())
+		o := s.srv.LimitsInForce()
+		o.Limits.Operations.MaxNodesPerRead, o.Limits.MaxSubscriptionsPerSession = 1, 1
+		o.Limits.MinPublishingInterval = 5 * time.Second
+		r, err := s.srv.ApplyLimits(o, false)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, want := range []string{"Limits.Operations.MaxNodesPerRead", "Limits.MaxSubscriptionsPerSession", "Limits.MinPublishingInterval"} {
+			if !slices.Contains(r.Changed, want) {
+				t.Errorf("%s is not among %q", want, r.Changed)
+			}
+		}
+		p.refused(read(two...), ua.StatusBadTooManyOperations)
+		p.refused(subscribe(), ua.StatusBadTooManySubscriptions)
+		if a, b := told(two[0]), told(two[1]); a != uint32(1) || b != uint32(1) {
+			t.Errorf("the Server object tells %v and %v", a, b)
+		}
+		o.Limits.MaxSubscriptionsPerSession = 2
+		if _, err := s.srv.ApplyLimits(o, false); err != nil {
+			t.Fatal(err)
+		}
+		if got := p.must(subscribe()).(*ua.CreateSubscriptionResponse).RevisedPublishingInterval; got != 5000 {
+			t.Errorf("publishing interval %v ms", got)
 		}
 	})
 }

@@ -139,8 +139,9 @@ func (s *Server) compose() error {
 	s.sessions = session.NewStore(s.sessionOptions(auth))
 	s.set = &service.Set{
 		Space: space, Sessions: s.sessions, Subscriptions: s.engine, Discovery: s.announce,
-		Limits: o.Limits.Operations.WithDefaults(), Logger: s.log,
+		Logger: s.log,
 	}
+	s.set.SetLimits(o.Limits.Operations)
 	s.dispatch = s.newDispatcher()
 	s.calls = s.newCalls()
 	if err := s.bindServerObject(); err != nil {

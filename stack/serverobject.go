@@ -30,29 +30,12 @@ func (s *Server) bindServerObject() error {
 	b.set(id.Server_ServerCapabilities_ServerProfileArray, []string{serverProfile})
 	b.set(id.Server_ServerCapabilities_LocaleIDArray, []string{"en"})
 	b.set(id.Server_ServerCapabilities_SoftwareCertificates, []*ua.ExtensionObject{})
-	b.set(id.Server_ServerCapabilities_MinSupportedSampleRate, float64(l.MinPublishingInterval)/float64(time.Millisecond))
 	b.set(id.Server_ServerCapabilities_MaxQueryContinuationPoints, uint16(0))
 	b.set(id.Server_ServerCapabilities_MaxHistoryContinuationPoints, uint16(0))
-	b.set(id.Server_ServerCapabilities_MaxBrowseContinuationPoints, uint16(min(s.set.Limits.MaxBrowseContinuationPoints, math.MaxUint16)))
 	b.set(id.Server_ServerCapabilities_MaxArrayLength, uint32(l.MaxArrayLength))
 	b.set(id.Server_ServerCapabilities_MaxStringLength, uint32(l.MaxStringLength))
 	b.set(id.Server_ServerCapabilities_MaxByteStringLength, uint32(l.MaxByteStringLength))
-	b.set(id.Server_ServerCapabilities_MaxSessions, uint32(l.MaxSessions))
-	limits := s.engine.Limits()
-	b.set(id.Server_ServerCapabilities_MaxSubscriptions, uint32(limits.MaxSubscriptions))
-	b.set(id.Server_ServerCapabilities_MaxMonitoredItems, uint32(limits.MaxMonitoredItems))
-	b.set(id.Server_ServerCapabilities_MaxSubscriptionsPerSession, uint32(l.MaxSubscriptionsPerSession))
-	b.set(id.Server_ServerCapabilities_MaxMonitoredItemsPerSubscription, uint32(l.MaxMonitoredItemsPerSubscription))
-	b.set(id.Server_ServerCapabilities_MaxMonitoredItemsQueueSize, uint32(l.MaxMonitoredItemQueueSize))
-
-	ops := s.set.Limits
-	b.set(id.Server_ServerCapabilities_OperationLimits_MaxNodesPerRead, uint32(ops.MaxNodesPerRead))
-	b.set(id.Server_ServerCapabilities_OperationLimits_MaxNodesPerWrite, uint32(ops.MaxNodesPerWrite))
-	b.set(id.Server_ServerCapabilities_OperationLimits_MaxNodesPerMethodCall, uint32(ops.MaxNodesPerMethodCall))
-	b.set(id.Server_ServerCapabilities_OperationLimits_MaxNodesPerBrowse, uint32(ops.MaxNodesPerBrowse))
-	b.set(id.Server_ServerCapabilities_OperationLimits_MaxNodesPerRegisterNodes, uint32(ops.MaxNodesPerRegisterNodes))
-	b.set(id.Server_ServerCapabilities_OperationLimits_MaxNodesPerTranslateBrowsePathsToNodeIDs, uint32(ops.MaxNodesPerTranslateBrowsePathsToNodeIDs))
-	b.set(id.Server_ServerCapabilities_OperationLimits_MaxMonitoredItemsPerCall, uint32(ops.MaxMonitoredItemsPerCall))
+	s.showLimits(b, l)
 
 	s.bindStatus(b)
 	s.bindDiagnostics(b)
@@ -153,6 +136,27 @@ func (b *binder) fail(n uint32, err error) {
 	if b.err == nil && err != nil {
 		b.err = uastatus.New(ua.StatusBadInternalError, "Server object "+id.Name(n), err)
 	}
+}
+
+// showLimits sets the nodes that tell clients of limits which may change.
+func (s *Server) showLimits(b *binder, l *Limits) {
+	limits, ops := s.engine.Limits(), s.set.Limits()
+	b.set(id.Server_ServerCapabilities_MinSupportedSampleRate, float64(l.MinPublishingInterval)/float64(time.Millisecond))
+	b.set(id.Server_ServerCapabilities_MaxBrowseContinuationPoints, uint16(min(ops.MaxBrowseContinuationPoints, math.MaxUint16)))
+	b.set(id.Server_ServerCapabilities_MaxSessions, uint32(l.MaxSessions))
+	b.set(id.Server_ServerCapabilities_MaxSubscriptions, uint32(limits.MaxSubscriptions))
+	b.set(id.Server_ServerCapabilities_MaxMonitoredItems, uint32(limits.MaxMonitoredItems))
+	b.set(id.Server_ServerCapabilities_MaxSubscriptionsPerSession, uint32(l.MaxSubscriptionsPerSession))
+	b.set(id.Server_ServerCapabilities_MaxMonitoredItemsPerSubscription, uint32(l.MaxMonitoredItemsPerSubscription))
+	b.set(id.Server_ServerCapabilities_MaxMonitoredItemsQueueSize, uint32(l.MaxMonitoredItemQueueSize))
+
+	b.set(id.Server_ServerCapabilities_OperationLimits_MaxNodesPerRead, uint32(ops.MaxNodesPerRead))
+	b.set(id.Server_ServerCapabilities_OperationLimits_MaxNodesPerWrite, uint32(ops.MaxNodesPerWrite))
+	b.set(id.Server_ServerCapabilities_OperationLimits_MaxNodesPerMethodCall, uint32(ops.MaxNodesPerMethodCall))
+	b.set(id.Server_ServerCapabilities_OperationLimits_MaxNodesPerBrowse, uint32(ops.MaxNodesPerBrowse))
+	b.set(id.Server_ServerCapabilities_OperationLimits_MaxNodesPerRegisterNodes, uint32(ops.MaxNodesPerRegisterNodes))
+	b.set(id.Server_ServerCapabilities_OperationLimits_MaxNodesPerTranslateBrowsePathsToNodeIDs, uint32(ops.MaxNodesPerTranslateBrowsePathsToNodeIDs))
+	b.set(id.Server_ServerCapabilities_OperationLimits_MaxMonitoredItemsPerCall, uint32(ops.MaxMonitoredItemsPerCall))
 }
 
 func (b *binder) set(n uint32, value any) {

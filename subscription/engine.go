@@ -39,7 +39,7 @@ type Options struct {
 // An Engine holds the subscriptions of a server. Its methods are safe for concurrent use. Make one with [NewEngine].
 type Engine struct {
 	space    *addressspace.Space
-	limits   Limits
+	limits   atomic.Pointer[Limits] // see Apply
 	wheel    *wheel.Wheel
 	ownWheel bool
 	owner    func(Session) string
@@ -68,11 +68,12 @@ type Engine struct {
 // NewEngine starts an engine. [Engine.Close] ends it.
 func NewEngine(o Options) *Engine {
 	e := &Engine{
-		space: o.Space, limits: o.Limits.resolved(), wheel: o.Wheel, owner: o.Owner, answered: o.Answered, logger: o.Logger,
+		space: o.Space, wheel: o.Wheel, owner: o.Owner, answered: o.Answered, logger: o.Logger,
 		epoch:         time.Now(),
 		subscriptions: make(map[uint32]*subscription),
 		publishers:    make(map[Session]*publisher),
 	}
+	e.Apply(o.Limits)
 	if e.wheel == nil {
 		e.wheel, e.ownWheel = wheel.New(0), true
 	}
@@ -98,7 +99,14 @@ func NewEngine(o Options) *Engine {
 }
 
 // Limits returns the limits in force, with the defaults filled in.
-func (e *Engine) Limits() Limits { return e.limits }
+func (e *Engine) Limits() Limits { return *e.limits.Load() }
+
+// Apply puts other limits in force for what comes from now on: what exists keeps its intervals and sizes, and is kept where
+// there is more of it than a new limit allows.
+func (e *Engine) Apply(l Limits) {
+	l = l.resolved()
+	e.limits.Store(&l)
+}
 
 // Close deletes all subscriptions, answers every parked Publish request with BadServerHalted and returns when no goroutine
 // of the engine runs any more. It must not be called from a callback of the address space.

@@ -151,7 +151,7 @@ func (s *subscription) enqueue(it *item, e entry) {
 }
 
 func (s *subscription) roomFor(bytes int) bool {
-	l := &s.engine.limits
+	l := s.engine.limits.Load()
 	return s.queuedBytes+bytes <= l.MaxQueuedBytesPerSubscription && s.engine.queuedBytes.Load()+int64(bytes) <= int64(l.MaxQueuedBytes)
 }
 

@@ -97,10 +97,10 @@ func (s *subscription) create(rq *ua.MonitoredItemCreateRequest, timestamps ua.T
 	if s.deleted {
 		return nil, ua.StatusBadSubscriptionIDInvalid
 	}
-	if len(s.items) >= e.limits.MaxMonitoredItemsPerSubscription {
+	if len(s.items) >= e.limits.Load().MaxMonitoredItemsPerSubscription {
 		return nil, ua.StatusBadTooManyMonitoredItems
 	}
-	size, ok := e.quota.takeItem(s.account, e.limits.queueSize(params.QueueSize))
+	size, ok := e.quota.takeItem(s.account, e.limits.Load().queueSize(params.QueueSize))
 	if !ok {
 		return nil, ua.StatusBadTooManyMonitoredItems
 	}
@@ -193,7 +193,7 @@ func (l *Limits) queueSize(requested uint32) uint32 {
 // reviseSampling negotiates a sampling interval (OPC 10000-4 §7.21, MonitoringParameters: -1 the publishing interval, 0 the
 // fastest rate). A node's MinimumSamplingInterval is not undercut. s.mu is held.
 func (s *subscription) reviseSampling(requested float64, node *addressspace.Node, exceptionBased bool) int64 {
-	l := &s.engine.limits
+	l := s.engine.limits.Load()
 	slowest := time.Duration(0)
 	if m := node.MinimumSamplingInterval(); m > 0 {
 		slowest = duration(m, l.MinSamplingInterval, l.MaxSamplingInterval)
@@ -265,7 +265,7 @@ func (s *subscription) modify(rq *ua.MonitoredItemModifyRequest, timestamps ua.T
 	it.setFilter(f)
 	it.clientHandle, it.timestamps = params.ClientHandle, timestamps
 	it.set(flagDiscardOldest, params.DiscardOldest)
-	it.size = e.quota.resize(s.account, it.size, e.limits.queueSize(params.QueueSize))
+	it.size = e.quota.resize(s.account, it.size, e.limits.Load().queueSize(params.QueueSize))
 	before := it.queue.bytes
 	it.queue.resize(it.size, params.DiscardOldest)
 	s.settle(it.queue.bytes - before)

@@ -62,7 +62,7 @@ func endData(b []byte, start int) {
 
 // room is the largest NotificationMessage in bytes that the answer to r may hold.
 func (p *publisher) room(r *parkedPublish, head int) int {
-	room := p.engine.limits.MaxNotificationMessageSize
+	room := p.engine.limits.Load().MaxNotificationMessageSize
 	rest := head + 4*len(r.results) + 8
 	for _, limit := range [...]int{r.ch.MaxResponseSize(), int(p.session.MaxResponseMessageSize())} {
 		if limit > 0 {
@@ -85,7 +85,7 @@ func (p *publisher) notify(s *subscription, r parkedPublish, stamp uabinary.Date
 	}
 	// Room for one more message is made before the numbers are listed, so that none is listed that goes away by this one.
 	before := s.messages.bytes
-	for len(s.messages.messages) >= e.limits.MaxRetransmissionMessages {
+	for len(s.messages.messages) >= e.limits.Load().MaxRetransmissionMessages {
 		s.messages.removeAt(0)
 	}
 	s.sequence = nextSequence(s.sequence)
@@ -105,7 +105,7 @@ func (p *publisher) notify(s *subscription, r parkedPublish, stamp uabinary.Date
 	if left && s.enabled {
 		b[more] = 1
 	}
-	s.messages.add(message{s.sequence, bytes.Clone(b[start:])}, &e.limits, int(e.retained.Load())-before)
+	s.messages.add(message{s.sequence, bytes.Clone(b[start:])}, e.limits.Load(), int(e.retained.Load())-before)
 	e.retained.Add(int64(s.messages.bytes - before))
 	buf.B = publishResults(b, &r)
 	p.turns++

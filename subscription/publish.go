@@ -23,7 +23,7 @@ func (e *Engine) Publish(s Session, ch session.Channel, requestID uint32, h *uab
 	if err := body.Err(); err != nil {
 		return false, uastatus.Code(err)
 	}
-	if n > e.limits.MaxOperationsPerCall {
+	if n > e.limits.Load().MaxOperationsPerCall {
 		return false, ua.StatusBadTooManyOperations
 	}
 	p := e.publisher(s)
@@ -50,7 +50,7 @@ func (e *Engine) Publish(s Session, ch session.Channel, requestID uint32, h *uab
 	}
 	if len(p.parked) > 0 {
 		p.dropStale()
-		if most := max(e.limits.MaxPublishRequestsPerSession, 2*len(p.subs)); len(p.parked) >= most {
+		if most := max(e.limits.Load().MaxPublishRequestsPerSession, 2*len(p.subs)); len(p.parked) >= most {
 			oldest := p.take()
 			p.fault(&oldest, ua.StatusBadTooManyPublishRequests)
 		}
@@ -91,7 +91,7 @@ func (e *Engine) MakeRoom(s Session) bool {
 	p.mu.Lock()
 	defer p.unlock()
 	p.dropStale()
-	if len(p.parked) == 0 || len(p.parked) < max(e.limits.MaxPublishRequestsPerSession, 2*len(p.subs)) {
+	if len(p.parked) == 0 || len(p.parked) < max(e.limits.Load().MaxPublishRequestsPerSession, 2*len(p.subs)) {
 		return false
 	}
 	oldest := p.take()

@@ -1,11 +1,14 @@
 package subscription
 
-import "sync"
+import (
+	"sync"
+	"sync/atomic"
+)
 
 // quota counts what exists against the totals and against what one owner may have (hostile.md X8). Its lock is a leaf.
 type quota struct {
 	mu     sync.Mutex
-	limits *Limits
+	limits *atomic.Pointer[Limits]
 	total  usage
 	owners map[string]*account
 }
@@ -24,13 +27,13 @@ func (q *quota) takeSubscription(owner string) (a *account, ok bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	a = q.owners[owner]
-	if q.total.subscriptions >= q.limits.MaxSubscriptions {
+	if q.total.subscriptions >= q.limits.Load().MaxSubscriptions {
 		return nil, false
 	}
 	if a == nil {
 		a = &account{key: owner}
 		q.owners[owner] = a
-	} else if a.subscriptions >= q.limits.MaxSubscriptionsPerOwner {
+	} else if a.subscriptions >= q.limits.Load().MaxSubscriptionsPerOwner {
 		return nil, false
 	}
 	q.total.subscriptions++
@@ -42,7 +45,7 @@ func (q *quota) takeSubscription(owner string) (a *account, ok bool) {
 func (q *quota) takeItem(a *account, size uint32) (granted uint32, ok bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if q.total.items >= q.limits.MaxMonitoredItems || a.items >= q.limits.MaxMonitoredItemsPerOwner {
+	if q.total.items >= q.limits.Load().MaxMonitoredItems || a.items >= q.limits.Load().MaxMonitoredItemsPerOwner {
 		return 0, false
 	}
 	q.total.items++
@@ -60,7 +63,7 @@ func (q *quota) resize(a *account, from, to uint32) uint32 {
 
 // takeValues charges a queue: its first place is the item's own.
 func (q *quota) takeValues(a *account, size uint32) uint32 {
-	free := min(q.limits.MaxQueuedValues-q.total.values, threeQuarters(q.limits.MaxQueuedValues)-a.values)
+	free := min(q.limits.Load().MaxQueuedValues-q.total.values, threeQuarters(q.limits.Load().MaxQueuedValues)-a.values)
 	n := max(min(int(size)-1, free), 0)
 	q.total.values += n
 	a.values += n
@@ -88,7 +91,7 @@ const watchCost = 80_000
 func (q *quota) takeSampling(a *account, cost int, force bool) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	most := q.limits.MaxSampling * 1000
+	most := q.limits.Load().MaxSampling * 1000
 	if !force && (q.total.sampling+cost > most || a.sampling+cost > threeQuarters(most)) {
 		return false
 	}

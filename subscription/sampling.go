@@ -70,14 +70,14 @@ func (s *subscription) attach(it *item, now int64) {
 		s.watch(it)
 		return
 	case interval == 0: // no share of that, or it became dynamic
-		interval = int64(s.engine.limits.MinSamplingInterval)
+		interval = int64(s.engine.limits.Load().MinSamplingInterval)
 	case interval == follow:
 		interval = s.interval
 	}
 	for {
 		slower := int64(quantize(2 * time.Duration(interval)))
 		cost := samplingCost(interval, !fromStore)
-		if q.takeSampling(s.account, cost, slower > int64(s.engine.limits.MaxSamplingInterval)) {
+		if q.takeSampling(s.account, cost, slower > int64(s.engine.limits.Load().MaxSamplingInterval)) {
 			it.cost = int32(cost)
 			break
 		}

@@ -38,7 +38,7 @@ func (l *Limits) revise(interval float64, lifetime, keepAlive, notifications uin
 // CreateSubscription is the CreateSubscription service (OPC 10000-4 §5.14.2). BadTooManySubscriptions when the session, its
 // owner or the server has as many as it may.
 func (e *Engine) CreateSubscription(s Session, rq *ua.CreateSubscriptionRequest) (*ua.CreateSubscriptionResponse, ua.StatusCode) {
-	r := e.limits.revise(rq.RequestedPublishingInterval, rq.RequestedLifetimeCount, rq.RequestedMaxKeepAliveCount, rq.MaxNotificationsPerPublish)
+	r := e.limits.Load().revise(rq.RequestedPublishingInterval, rq.RequestedLifetimeCount, rq.RequestedMaxKeepAliveCount, rq.MaxNotificationsPerPublish)
 	p := e.publisherFor(s)
 	if p == nil {
 		return nil, ua.StatusBadSessionClosed
@@ -49,7 +49,7 @@ func (e *Engine) CreateSubscription(s Session, rq *ua.CreateSubscriptionRequest)
 		return nil, ua.StatusBadSessionClosed
 	}
 	p.identity = identify(s, s.Channel(), p.identity)
-	if len(p.subs) >= e.limits.MaxSubscriptionsPerSession {
+	if len(p.subs) >= e.limits.Load().MaxSubscriptionsPerSession {
 		return nil, ua.StatusBadTooManySubscriptions
 	}
 	account, ok := e.quota.takeSubscription(p.owner)
@@ -83,7 +83,7 @@ func (e *Engine) CreateSubscription(s Session, rq *ua.CreateSubscriptionRequest)
 // ModifySubscription is the ModifySubscription service (OPC 10000-4 §5.14.3). The new interval starts now. Items whose
 // sampling interval was left to the publishing interval follow it.
 func (e *Engine) ModifySubscription(s Session, rq *ua.ModifySubscriptionRequest) (*ua.ModifySubscriptionResponse, ua.StatusCode) {
-	r := e.limits.revise(rq.RequestedPublishingInterval, rq.RequestedLifetimeCount, rq.RequestedMaxKeepAliveCount, rq.MaxNotificationsPerPublish)
+	r := e.limits.Load().revise(rq.RequestedPublishingInterval, rq.RequestedLifetimeCount, rq.RequestedMaxKeepAliveCount, rq.MaxNotificationsPerPublish)
 	sub, p := e.lockOwn(s, rq.SubscriptionID)
 	if sub == nil {
 		return nil, ua.StatusBadSubscriptionIDInvalid
@@ -168,7 +168,7 @@ func (e *Engine) operations(n int) ua.StatusCode {
 	switch {
 	case n == 0:
 		return ua.StatusBadNothingToDo
-	case n > e.limits.MaxOperationsPerCall:
+	case n > e.limits.Load().MaxOperationsPerCall:
 		return ua.StatusBadTooManyOperations
 	}
 	return ua.StatusOK

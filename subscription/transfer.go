@@ -60,7 +60,7 @@ func (e *Engine) transfer(to *publisher, id uint32, initial bool) ([]uint32, ua.
 	if !to.identity.mayTake(from.identity, from.closed || ch == nil) { // row 23
 		return nil, ua.StatusBadUserAccessDenied
 	}
-	if len(to.subs) >= e.limits.MaxSubscriptionsPerSession {
+	if len(to.subs) >= e.limits.Load().MaxSubscriptionsPerSession {
 		return nil, ua.StatusBadTooManySubscriptions
 	}
 	// Row 24. The old session is told first, while it has requests to be told with.

@@ -42,7 +42,7 @@ func (e *Engine) SetTriggering(s Session, rq *ua.SetTriggeringRequest) (*ua.SetT
 		case linked == nil:
 			out.AddResults[i] = ua.StatusBadMonitoredItemIDInvalid
 		case slices.Contains(it.links, linked):
-		case len(it.links) >= e.limits.MaxTriggeringLinks:
+		case len(it.links) >= e.limits.Load().MaxTriggeringLinks:
 			out.AddResults[i] = ua.StatusBadTooManyMonitoredItems
 		default:
 			it.links = append(it.links, linked)

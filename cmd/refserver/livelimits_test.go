@@ -82,8 +82,8 @@ func TestPostLimits(t *testing.T) {
 	if v = post("/admin/limits", `{"limits":{"maxChannels":1500},"rateLimits":{"connectionsPerSecond":50}}`); v.DryRun || connections() != 1500 {
 		t.Errorf("%+v; %d connections in force", v, connections())
 	}
-	v = post("/admin/limits?dry-run", `{"budget":{"maxBytes":134217728},"retry":{"max":"1m"},"shadow":true,"isolation":{"requestCost":"encoded"},"rateLimits":{"discoveryBurst":7},"http":{"requestsPerSecond":9},"governors":{"commands":{"maxCommands":70}}}`)
-	for _, want := range []string{"budget.maxBytes", "retry.max", "shadow", "isolation.requestCost", "rateLimits.discoveryBurst", "http.requestsPerSecond", "governors.commands.maxCommands"} {
+	v = post("/admin/limits?dry-run", `{"budget":{"maxBytes":134217728},"retry":{"max":"1m"},"shadow":true,"isolation":{"requestCost":"encoded"},"rateLimits":{"discoveryBurst":7},"http":{"requestsPerSecond":9},"limits":{"helloTimeout":"3s","maxNodesPerRead":5,"maxNodesPerTranslateBrowsePaths":6},"governors":{"commands":{"maxCommands":70}}}`)
+	for _, want := range []string{"budget.maxBytes", "retry.max", "shadow", "isolation.requestCost", "rateLimits.discoveryBurst", "http.requestsPerSecond", "governors.commands.maxCommands", "limits.helloTimeout", "limits.maxNodesPerRead", "limits.maxNodesPerTranslateBrowsePaths"} {
 		if !slices.Contains(v.Changed, want) {
 			t.Errorf("%s is not among what changes: %q", want, v.Changed)
 		}

@@ -20,11 +20,12 @@ var settings = map[string]string{
 	"Security.PKI":           "pki",
 	"Security.AllowNone":     "security.none",
 	"Limits.WriteQueueBytes": "limits.writeQueue",
-	"HTTP.AllowPolicyNone":   "http.none",
-	"HTTP.AllowSessionless":  "http.sessionless",
-	"TLS":                    "tls",
-	"TLS.CertificateFile":    "tls.certificate",
-	"TLS.KeyFile":            "tls.key",
+	"Limits.Operations.MaxNodesPerTranslateBrowsePathsToNodeIDs": "limits.maxNodesPerTranslateBrowsePaths",
+	"HTTP.AllowPolicyNone":  "http.none",
+	"HTTP.AllowSessionless": "http.sessionless",
+	"TLS":                   "tls",
+	"TLS.CertificateFile":   "tls.certificate",
+	"TLS.KeyFile":           "tls.key",
 }
 
 // named is a map's key in brackets, as in Stages[Connection]; a number is an index.
@@ -44,7 +45,7 @@ func settingName(field string) string {
 	if key, ok := settings[field]; ok {
 		return key
 	}
-	parts := strings.Split(field, ".")
+	parts := strings.Split(strings.Replace(field, "Limits.Operations.", "Limits.", 1), ".")
 	for i, p := range parts {
 		if p == strings.ToUpper(p) { // HTTP, TLS
 			parts[i] = strings.ToLower(p)
