@@ -53,8 +53,11 @@ func TestCommandGovernor(t *testing.T) {
 		busyWithHint(t, rs, code)
 		p.read(numeric(2258))
 		w.must(readOf(w.peer, numeric(2258)))
+		// A reservation ends after its answer, which the next request may overtake.
 		w.must(activateOf(w.peer))
+		synctest.Wait()
 		w.must(&ua.CancelRequest{RequestHeader: w.header(), RequestHandle: 1})
+		synctest.Wait()
 		w.must(&ua.CloseSessionRequest{RequestHeader: w.header()})
 		close(deaf)
 		p.result(<-running)
