@@ -144,7 +144,7 @@ func TestClauses(t *testing.T) {
 		{"5.4.2.14 QualifiedName that is no index", `"99999:Pump"`, ``, ``, `{"Name":"99999:Pump"}`, kindQualifiedName},
 		{"5.4.2.14 QualifiedName with an unknown URI", `"nsu=urn:x;Pump"`, `"0:nsu=urn:x;Pump"`, ``, `{"Name":"nsu=urn:x;Pump"}`, kindQualifiedName},
 		{"5.4.2.14 QualifiedName that is null", `null`, ``, ``, ``, kindQualifiedName},
-		{"H.6 QualifiedName", `{"Name":"Pump","Uri":3}`, `"3:Pump"`, ``, ``, kindQualifiedName},
+		{"H.5 QualifiedName", `{"Name":"Pump","Uri":3}`, `"3:Pump"`, ``, ``, kindQualifiedName},
 		{"H.2 NodeId", `{"IdType":1,"Id":"Pump","Namespace":2}`, `"ns=2;s=Pump"`, ``, ``, kindNodeId},
 		{"H.2 NodeId of an unknown type", `{"IdType":4,"Id":"Pump"}`, `error`, ``, ``, kindNodeId},
 		{"H.2 NodeId of another type", `{"IdType":0,"Id":"Pump"}`, `error`, ``, ``, kindNodeId},

@@ -310,7 +310,7 @@ func (r *reader) nodeIDObject(v place, expanded bool) (x uabinary.ExpandedNodeID
 }
 
 // qualifiedName appends a QualifiedName: a text (OPC 10000-6 §5.4.2.14, QualifiedName, in the form of §5.1.12), or an object
-// of the older encoding (§H.6).
+// of the older encoding (§H.5).
 func (r *reader) qualifiedName(v place) {
 	if r.char(v) == '{' {
 		r.qualifiedNameObject(v)

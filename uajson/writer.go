@@ -324,7 +324,7 @@ func (w *writer) nodeID(id *uabinary.ExpandedNodeID) (isNull bool) {
 	return false
 }
 
-// qualifiedName appends the text of OPC 10000-6 §5.1.12, or the object of the older encoding (§H.6). A name of namespace 0
+// qualifiedName appends the text of OPC 10000-6 §5.1.12, or the object of the older encoding (§H.5). A name of namespace 0
 // that could be taken for an id of another has its index.
 func (w *writer) qualifiedName() (isNull bool) {
 	q := w.d.QualifiedName()
