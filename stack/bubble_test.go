@@ -26,7 +26,7 @@ func TestSessionOverMemory(t *testing.T) {
 		if got := p.read(v.Node().ID().UA()); got != 1.5 {
 			t.Errorf("a = %v", got)
 		}
-		if st := s.srv.Stats(); st.Channels != 1 || st.Sessions != 1 || st.ActivatedSessions != 1 {
+		if st := s.stats(); st.Channels != 1 || st.Sessions != 1 || st.ActivatedSessions != 1 {
 			t.Errorf("%+v", st)
 		}
 		p.must(&ua.CloseSessionRequest{RequestHeader: p.header(), DeleteSubscriptions: true})
@@ -108,7 +108,7 @@ func TestShortRequests(t *testing.T) {
 			t.Errorf("short body: %v, %+v", code, rs)
 		}
 		p.read(numeric(2258))
-		if st := s.srv.Stats(); st.BlockingRequests != 0 {
+		if st := s.stats(); st.BlockingRequests != 0 {
 			t.Errorf("%d requests wait", st.BlockingRequests)
 		}
 	})
@@ -449,7 +449,7 @@ func TestParkedPublish(t *testing.T) {
 		cancelled := p.start(p.encode(&ua.PublishRequest{RequestHeader: h}))
 		kept := p.start(p.encode(&ua.PublishRequest{RequestHeader: p.header()}))
 		synctest.Wait()
-		if st := s.srv.Stats(); st.ParkedPublishes != 2 || st.BlockingRequests != 0 {
+		if st := s.stats(); st.ParkedPublishes != 2 || st.BlockingRequests != 0 {
 			t.Errorf("%+v", st)
 		}
 		if rs := p.must(&ua.CancelRequest{RequestHeader: p.header(), RequestHandle: h.RequestHandle}).(*ua.CancelResponse); rs.CancelCount != 1 {

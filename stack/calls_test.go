@@ -28,7 +28,7 @@ func TestSessionAcrossConnections(t *testing.T) {
 		b := s.web("192.0.2.10:2")
 		b.token = a.token
 		b.must(activateOf(b.peer))
-		if n := s.srv.Stats().Channels; n != 1 {
+		if n := s.stats().Channels; n != 1 {
 			t.Errorf("%d channels for one session", n)
 		}
 		c := s.web("192.0.2.10:3")
@@ -39,7 +39,7 @@ func TestSessionAcrossConnections(t *testing.T) {
 		}
 		c.must(&ua.CloseSessionRequest{RequestHeader: c.header()})
 		c.refused(readOf(c.peer, numeric(2258)), ua.StatusBadSessionIDInvalid)
-		if n := s.srv.Stats().Channels; n != 0 {
+		if n := s.stats().Channels; n != 0 {
 			t.Errorf("%d channels after the session", n)
 		}
 	})
@@ -62,7 +62,7 @@ func TestLogicalChannelEndsWithItsSession(t *testing.T) {
 				}
 				end(s, w)
 				synctest.Wait()
-				if st := s.srv.Stats(); st.Channels != 0 || st.Sessions != 0 {
+				if st := s.stats(); st.Channels != 0 || st.Sessions != 0 {
 					t.Errorf("%d channels and %d sessions are left", st.Channels, st.Sessions)
 				}
 			})
@@ -106,11 +106,11 @@ func TestSessionMovesToHTTPS(t *testing.T) {
 		w.refused(readOf(w.peer, numeric(2258)), ua.StatusBadSessionIDInvalid)
 		w.must(activateOf(w.peer))
 		w.must(readOf(w.peer, numeric(2258)))
-		if n := s.srv.Stats().Channels; n != 1 {
+		if n := s.stats().Channels; n != 1 {
 			t.Errorf("%d channels", n)
 		}
 		w.must(&ua.CloseSessionRequest{RequestHeader: w.header()})
-		if n := s.srv.Stats().Channels; n != 0 {
+		if n := s.stats().Channels; n != 0 {
 			t.Errorf("%d channels after the session", n)
 		}
 	})
@@ -132,7 +132,7 @@ func TestLongPoll(t *testing.T) {
 		if !long.parked {
 			t.Error("the request is not parked")
 		}
-		stages, _ := s.srv.Isolation().Snapshot()
+		stages, _ := s.usage()
 		for _, u := range stages {
 			if want := map[string]int64{"ParkedRequest": 1, "RequestQueueBytes": 4 << 20}[u.Name]; u.Name != "Connection" && u.Used != want {
 				t.Errorf("%s: %d, want %d", u.Name, u.Used, want)
@@ -161,10 +161,10 @@ func TestLongPollsClientGoes(t *testing.T) {
 		synctest.Wait()
 		gone.cancel()
 		synctest.Wait()
-		if n := s.srv.Stats().ParkedPublishes; n != 1 {
+		if n := s.stats().ParkedPublishes; n != 1 {
 			t.Errorf("%d parked, want 1", n)
 		}
-		if n := s.srv.Isolation().Used(isolation.ParkedRequest); n != 1 {
+		if n := s.used(isolation.ParkedRequest); n != 1 {
 			t.Errorf("%d places of parked requests in use, want 1", n)
 		}
 		if _, code := stays.wait(); code != ua.StatusOK { // the keep-alive
@@ -207,12 +207,12 @@ func TestLastingPeer(t *testing.T) {
 		w.must(&ua.PublishRequest{RequestHeader: w.header()})
 		w.start(&ua.PublishRequest{RequestHeader: w.header()})
 		second := w.must(createOf(w.peer)).(*ua.CreateSessionResponse).AuthenticationToken
-		if n := s.srv.Stats().Channels; n != 1 {
+		if n := s.stats().Channels; n != 1 {
 			t.Errorf("%d channels", n)
 		}
 		w.hangUp()
 		synctest.Wait()
-		if st := s.srv.Stats(); st.Channels != 0 || st.Sessions != 1 {
+		if st := s.stats(); st.Channels != 0 || st.Sessions != 1 {
 			t.Errorf("%d channels, %d sessions", st.Channels, st.Sessions)
 		}
 		again := s.socket("192.0.2.10:2")
@@ -429,7 +429,7 @@ func randomCalls(s *site, rnd *rand.Rand) {
 			}
 		}
 	}
-	st := s.srv.AdmissionStatus()
+	st := s.admission()
 	if st.Commands != nil && (st.Commands.Node.Data.Count != 0 || st.Commands.Node.Control.Count != 0) {
 		s.Errorf("the command governor holds %+v", st.Commands.Node)
 	}

@@ -51,7 +51,7 @@ func TestSaturatedRequestsWait(t *testing.T) {
 			waiting = append(waiting, p.start(p.encode(readOf(p, numeric(2258)))))
 		}
 		synctest.Wait()
-		if st := s.srv.Stats(); st.QueuedRequests != 5 {
+		if st := s.stats(); st.QueuedRequests != 5 {
 			t.Errorf("%d wait, want 5", st.QueuedRequests)
 		}
 		release()
@@ -89,7 +89,7 @@ func TestWaitingRequestsEnd(t *testing.T) {
 					t.Errorf("%v, want %v", code, tc.want)
 				}
 				synctest.Wait()
-				if st := s.srv.Stats(); st.QueuedRequests != 0 && tc.name != "channel closed" {
+				if st := s.stats(); st.QueuedRequests != 0 && tc.name != "channel closed" {
 					t.Errorf("%d still wait", st.QueuedRequests)
 				}
 			})
@@ -328,7 +328,7 @@ func TestSessionsPublishLimitComesFirst(t *testing.T) {
 			t.Errorf("the oldest: %v", code)
 		}
 		synctest.Wait()
-		if n := s.srv.Isolation().Used(isolation.ParkedRequest); n != 3 {
+		if n := s.used(isolation.ParkedRequest); n != 3 {
 			t.Errorf("%d parked", n)
 		}
 		q := s.connect().login()

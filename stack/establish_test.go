@@ -86,7 +86,7 @@ func TestEstablishmentIsRefusedWithAHint(t *testing.T) {
 					if err != nil || reconnect.HeaderHint(theirs.ResponseHeader) != hint {
 						t.Errorf("gopcua: %v, %v", err, theirs.ResponseHeader)
 					}
-					if u := s.srv.Stats(); u.EstablishmentRefused != 1 || u.Establishing != 1 {
+					if u := s.stats(); u.EstablishmentRefused != 1 || u.Establishing != 1 {
 						t.Errorf("%d refused, %d in flight", u.EstablishmentRefused, u.Establishing)
 					}
 					close(auth.open)
@@ -117,7 +117,7 @@ func TestEstablishmentQueue(t *testing.T) {
 			synctest.Wait()
 			w2 := second.start(second.encode(createOf(second)))
 			synctest.Wait()
-			if u := s.srv.Stats(); u.Establishing != 1 || u.EstablishmentWaiting != 1 {
+			if u := s.stats(); u.Establishing != 1 || u.EstablishmentWaiting != 1 {
 				t.Errorf("%d in flight, %d wait", u.Establishing, u.EstablishmentWaiting)
 			}
 			third.refused(createOf(third), uastatus.BadServerTooBusy)

@@ -42,7 +42,7 @@ func TestCommandGovernor(t *testing.T) {
 		rq.RequestHeader = p.header()
 		running := p.start(p.encode(rq))
 		<-started
-		if c := s.srv.AdmissionStatus().Commands; c.Node.Data.Count != 1 || len(c.VerifiedScopes.Data.Principals) != 1 || c.VerifiedScopes.Data.Principals[0].Principal != "anonymous" || c.VerifiedScopes.Data.Principals[0].Tenant != "default" {
+		if c := s.admission().Commands; c.Node.Data.Count != 1 || len(c.VerifiedScopes.Data.Principals) != 1 || c.VerifiedScopes.Data.Principals[0].Principal != "anonymous" || c.VerifiedScopes.Data.Principals[0].Tenant != "default" {
 			t.Errorf("%+v", c)
 		}
 		second := *rq
@@ -62,7 +62,7 @@ func TestCommandGovernor(t *testing.T) {
 		close(deaf)
 		p.result(<-running)
 		synctest.Wait()
-		if n := s.srv.AdmissionStatus().Commands.Node.Data.Count; n != 0 {
+		if n := s.admission().Commands.Node.Data.Count; n != 0 {
 			t.Errorf("%d commands are still held", n)
 		}
 		rq.RequestHeader = p.header()
@@ -84,12 +84,12 @@ func TestReservationLastsAsLongAsTheHandler(t *testing.T) {
 		if _, code := p.call(rq); code != ua.StatusBadTimeout {
 			t.Fatalf("%v", code)
 		}
-		if n := s.srv.AdmissionStatus().Commands.Node.Data.Count; n != 1 {
+		if n := s.admission().Commands.Node.Data.Count; n != 1 {
 			t.Errorf("%d commands held while the handler runs", n)
 		}
 		close(deaf)
 		synctest.Wait()
-		if n := s.srv.AdmissionStatus().Commands.Node.Data.Count; n != 0 {
+		if n := s.admission().Commands.Node.Data.Count; n != 0 {
 			t.Errorf("%d commands held after it", n)
 		}
 	})
@@ -116,7 +116,7 @@ func TestManyLeaveAtOnce(t *testing.T) {
 				t.Errorf("%d: %v", i, code)
 			}
 		}
-		if n := s.srv.AdmissionStatus().Commands.Node.Control.Count; n != 0 {
+		if n := s.admission().Commands.Node.Control.Count; n != 0 {
 			t.Errorf("%d reservations are left", n)
 		}
 	})
@@ -132,10 +132,10 @@ func TestPublishReservesForItsAcknowledgements(t *testing.T) {
 			w.start(&ua.PublishRequest{RequestHeader: w.header(), SubscriptionAcknowledgements: []*ua.SubscriptionAcknowledgement{{SubscriptionID: 1, SequenceNumber: 1}}})
 		}
 		synctest.Wait()
-		if n := s.srv.Stats().ParkedPublishes; n != 3 {
+		if n := s.stats().ParkedPublishes; n != 3 {
 			t.Errorf("%d parked", n)
 		}
-		if n := s.srv.AdmissionStatus().Commands.Node.Control.Count; n != 0 {
+		if n := s.admission().Commands.Node.Control.Count; n != 0 {
 			t.Errorf("%d reservations of parked requests", n)
 		}
 		big := &ua.PublishRequest{RequestHeader: w.header()}

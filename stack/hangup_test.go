@@ -23,20 +23,20 @@ func TestQueuedRequestsOfAChannelThatEnds(t *testing.T) {
 		begin(runs)
 		begin(goes)
 		begin(goes)
-		if n := s.srv.Isolation().Used(isolation.RequestQueue); n != 2 {
+		if n := s.used(isolation.RequestQueue); n != 2 {
 			t.Fatalf("%d wait", n)
 		}
-		bytes := s.srv.Isolation().Used(isolation.RequestQueueBytes)
+		bytes := s.used(isolation.RequestQueueBytes)
 		goes.close()
 		synctest.Wait()
-		if n := s.srv.Isolation().Used(isolation.RequestQueue); n != 0 || s.srv.Stats().QueuedRequests != 0 {
+		if n := s.used(isolation.RequestQueue); n != 0 || s.stats().QueuedRequests != 0 {
 			t.Errorf("%d places kept by a channel that has gone", n)
 		}
-		if n := s.srv.Isolation().Used(isolation.RequestQueueBytes); n*3 != bytes {
+		if n := s.used(isolation.RequestQueueBytes); n*3 != bytes {
 			t.Errorf("%d of %d bytes kept", n, bytes)
 		}
 		begin(comes) // there is room for it
-		if n := s.srv.Isolation().Used(isolation.RequestQueue); n != 1 {
+		if n := s.used(isolation.RequestQueue); n != 1 {
 			t.Errorf("%d wait", n)
 		}
 		close(deaf)

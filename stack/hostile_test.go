@@ -33,7 +33,7 @@ func TestHostileI14CloseSessionFlag(t *testing.T) {
 			if deleted {
 				want = 0
 			}
-			if st := s.srv.Stats(); st.Subscriptions != want {
+			if st := s.stats(); st.Subscriptions != want {
 				t.Errorf("DeleteSubscriptions %v: %d subscriptions", deleted, st.Subscriptions)
 			}
 			p.close()
@@ -207,11 +207,11 @@ func TestHostileConnectionCut(t *testing.T) {
 			NodesToBrowse: []*ua.BrowseDescription{{NodeID: numeric(id.Server), ReferenceTypeID: numeric(0)}}})
 		p.c.Conn().Close()
 		synctest.Wait()
-		if st := s.srv.Stats(); st.Channels != 0 || st.Sessions != 1 || st.BlockingRequests != 1 {
+		if st := s.stats(); st.Channels != 0 || st.Sessions != 1 || st.BlockingRequests != 1 {
 			t.Errorf("after the cut: %+v", st)
 		}
 		time.Sleep(time.Minute) // the session's time is up
-		if st := s.srv.Stats(); st.Sessions != 0 || st.BlockingRequests != 0 {
+		if st := s.stats(); st.Sessions != 0 || st.BlockingRequests != 0 {
 			t.Errorf("a minute later: %+v", st)
 		}
 	})

@@ -54,7 +54,7 @@ func TestClassifierIsAskedOncePerBinding(t *testing.T) {
 		rq.RequestHeader = p.header()
 		p.start(p.encode(rq))
 		<-started
-		stages, _ := s.srv.Isolation().Snapshot()
+		stages, _ := s.usage()
 		if u := stages[isolation.RequestExecution]; u.Bootstrap != 1 || u.Shared != 0 {
 			t.Errorf("a bootstrap request uses its floor: %+v", u)
 		}

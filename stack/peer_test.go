@@ -16,6 +16,7 @@ import (
 
 	"github.com/breakwater-ua/breakwater/internal/buffer"
 	"github.com/breakwater-ua/breakwater/internal/memnet"
+	"github.com/breakwater-ua/breakwater/isolation"
 	"github.com/breakwater-ua/breakwater/securechannel"
 	"github.com/breakwater-ua/breakwater/security"
 	"github.com/breakwater-ua/breakwater/session"
@@ -79,6 +80,30 @@ func (s *site) down() {
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
 	_ = s.srv.Shutdown(ctx)
+}
+
+// An answer is on its way before the server has tidied up behind it. What a test
+// reads of the server's counters it reads when everything in the bubble has come
+// to rest.
+
+func (s *site) stats() stack.Stats {
+	synctest.Wait()
+	return s.srv.Stats()
+}
+
+func (s *site) usage() (stages [isolation.Stages]isolation.Usage, owners int) {
+	synctest.Wait()
+	return s.srv.Isolation().Snapshot()
+}
+
+func (s *site) used(stage isolation.Stage) int64 {
+	synctest.Wait()
+	return s.srv.Isolation().Used(stage)
+}
+
+func (s *site) admission() stack.AdmissionStatus {
+	synctest.Wait()
+	return s.srv.AdmissionStatus()
 }
 
 // A peer is a client on one channel.

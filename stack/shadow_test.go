@@ -68,7 +68,7 @@ func TestShadowMode(t *testing.T) {
 				first.start(first.encode(rq))
 			}
 			synctest.Wait()
-			if st := s.srv.Stats(); st.QueuedRequests != 3 || len(started) != 1 || st.RefusedRequests != 0 {
+			if st := s.stats(); st.QueuedRequests != 3 || len(started) != 1 || st.RefusedRequests != 0 {
 				t.Errorf("%d wait, %d run, %d refused", st.QueuedRequests, len(started), st.RefusedRequests)
 			}
 			got := s.shadowed()
