@@ -209,7 +209,7 @@ func TestCutHandshake(t *testing.T) {
 	if raceEnabled || testing.Short() {
 		step = 29
 	}
-	overCuts(t, stack.Options{}, func(c *cutter) {
+	overCuts(t, stack.Options{Authenticator: operator{}}, func(c *cutter) {
 		c.sweep(c.cutOptions(), 1, step, fullSweep())
 	})
 }

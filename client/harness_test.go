@@ -20,6 +20,7 @@ import (
 	"github.com/breakwater-ua/breakwater/client/reconnect"
 	"github.com/breakwater-ua/breakwater/internal/memnet"
 	"github.com/breakwater-ua/breakwater/security"
+	"github.com/breakwater-ua/breakwater/session"
 	"github.com/breakwater-ua/breakwater/stack"
 )
 
@@ -101,13 +102,26 @@ type plant struct {
 	boiler  *addressspace.Variable
 }
 
+// operator takes everybody without a proof for one user. An anonymous session
+// without security may not take over subscriptions (OPC 10000-4 §5.14.7.1), nor a
+// session whose old channel lives.
+type operator struct{}
+
+func (operator) Authenticate(context.Context, *session.Attempt) (*session.Identity, error) {
+	return &session.Identity{Kind: ua.UserTokenTypeUserName, User: "operator"}, nil
+}
+
+func (operator) TokenTypes() []ua.UserTokenType {
+	return []ua.UserTokenType{ua.UserTokenTypeAnonymous}
+}
+
 // inPlant runs a test against a server, one without security unless a PKI folder
 // is named.
 func inPlant(t *testing.T, o stack.Options, f func(p *plant)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		if o.Security.PKI == "" {
-			o.Security = stack.Security{Policies: stack.NoPolicies, AllowNone: true, AllowAnonymous: true}
+			o.Security = stack.Security{Policies: stack.NoPolicies, AllowNone: true, AllowAnonymous: o.Authenticator == nil}
 		}
 		o.Logger = quiet()
 		p := &plant{T: t, ctx: t.Context(), options: o}

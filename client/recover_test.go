@@ -133,7 +133,7 @@ func cutAt(t *testing.T, direction string, at int64) {
 // The server has closed the session but kept the subscription: a new session
 // takes it over, with what the server holds of it.
 func TestSessionLostTransfers(t *testing.T) {
-	inPlant(t, stack.Options{}, func(p *plant) {
+	inPlant(t, stack.Options{Authenticator: operator{}}, func(p *plant) {
 		s := p.connect(p.opts())
 		was, _ := s.ID()
 		sub, err := s.Subscribe(p.ctx, SubscriptionOptions{Interval: 100 * time.Millisecond, LifetimeCount: 10_000}, Monitor{NodeID: p.id(), QueueSize: 1000})
@@ -177,7 +177,7 @@ func TestSessionLostTransfers(t *testing.T) {
 func TestSessionTerminated(t *testing.T) {
 	for _, deleted := range []bool{false, true} {
 		t.Run(fmt.Sprintf("deleteSubscriptions=%v", deleted), func(t *testing.T) {
-			inPlant(t, stack.Options{}, func(p *plant) {
+			inPlant(t, stack.Options{Authenticator: operator{}}, func(p *plant) {
 				s := p.connect(p.opts())
 				sub, err := s.Subscribe(p.ctx, SubscriptionOptions{Interval: 100 * time.Millisecond}, Monitor{NodeID: p.id(), QueueSize: 1000})
 				if err != nil {
@@ -213,7 +213,7 @@ func TestSessionTerminated(t *testing.T) {
 func TestFlapping(t *testing.T) {
 	for seed := range uint64(3) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
-			overCuts(t, stack.Options{}, func(c *cutter) { flap(c, rand.New(rand.NewPCG(seed, 2))) })
+			overCuts(t, stack.Options{Authenticator: operator{}}, func(c *cutter) { flap(c, rand.New(rand.NewPCG(seed, 2))) })
 		})
 	}
 }

@@ -40,8 +40,13 @@ func TestHostileI14CloseSessionFlag(t *testing.T) {
 			synctest.Wait()
 			q := s.connect().login()
 			rs := q.must(&ua.TransferSubscriptionsRequest{RequestHeader: q.header(), SubscriptionIDs: []uint32{id}, SendInitialValues: true}).(*ua.TransferSubscriptionsResponse)
-			if taken := rs.Results[0].StatusCode == ua.StatusOK; taken == deleted {
-				t.Errorf("DeleteSubscriptions %v: transfer %v", deleted, rs.Results[0].StatusCode)
+			// It is there, but not for an anonymous client without security (OPC 10000-4 §5.14.7.1).
+			refusal := ua.StatusBadUserAccessDenied
+			if deleted {
+				refusal = ua.StatusBadSubscriptionIDInvalid
+			}
+			if got := rs.Results[0].StatusCode; got != refusal {
+				t.Errorf("DeleteSubscriptions %v: transfer %v, want %v", deleted, got, refusal)
 			}
 		}
 	})

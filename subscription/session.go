@@ -3,7 +3,6 @@ package subscription
 import (
 	"bytes"
 	"crypto/sha256"
-	"net/netip"
 
 	"github.com/gopcua/opcua/ua"
 
@@ -39,7 +38,6 @@ type identity struct {
 	application string // ApplicationUri
 	secure      bool   // mode Sign or SignAndEncrypt
 	certificate [sha256.Size]byte
-	address     netip.Addr
 }
 
 // identify returns the identity of a session; ch is its channel and may be nil, then what the channel showed before is kept.
@@ -54,28 +52,23 @@ func identify(s Session, ch session.Channel, before identity) identity {
 	if ch != nil {
 		id.secure = ch.SecurityMode() != ua.MessageSecurityModeNone
 		id.certificate = sha256.Sum256(ch.PeerCertificate())
-		id.address = ch.RemoteAddr().Addr().Unmap()
 	}
 	return id
 }
 
-// mayTake reports whether a client of identity id may take over a subscription of old: "operating on behalf of the same
-// user" (OPC 10000-4 §5.14.7 TransferSubscriptions). An anonymous client proves nothing by its user: it must be the same
-// application on a secured channel. Without security nothing proves anything; there the old session must have lost its
-// channel and the address be the same, which lets a client come back after a broken connection and nobody take a living
-// subscription away.
-func (id identity) mayTake(old identity, oldChannelGone bool) bool {
+// mayTake reports whether a client of identity id may take over a subscription of old: the same user who is not anonymous, or,
+// of anonymous clients, the same ApplicationUri with both sessions on channels of mode Sign or SignAndEncrypt (OPC 10000-4
+// §5.14.7.1 TransferSubscriptions). An ApplicationUri is what the certificate behind it proves, so that must be the same, too.
+// Without security nothing proves anything, and whoever knows or guesses a SubscriptionId is refused, also when the session
+// that had the subscription is gone.
+func (id identity) mayTake(old identity) bool {
 	switch {
 	case id.anonymous != old.anonymous || id.user != old.user:
 		return false
 	case !id.anonymous:
 		return true
-	case id.application != old.application || id.secure != old.secure:
-		return false
-	case id.secure:
-		return id.certificate == old.certificate
 	}
-	return oldChannelGone && id.address == old.address
+	return id.secure && old.secure && id.application == old.application && id.certificate == old.certificate
 }
 
 // ownerOf is whom a session's subscriptions count against unless Options.Owner says otherwise.

@@ -52,12 +52,11 @@ func (e *Engine) transfer(to *publisher, id uint32, initial bool) ([]uint32, ua.
 		s.touch()
 		return nil, ua.StatusBadNothingToDo
 	}
-	ch := from.session.Channel()
 	if !from.closed {
-		from.identity = identify(from.session, ch, from.identity)
+		from.identity = identify(from.session, from.session.Channel(), from.identity)
 	}
 	to.identity = identify(to.session, to.session.Channel(), to.identity)
-	if !to.identity.mayTake(from.identity, from.closed || ch == nil) { // row 23
+	if !to.identity.mayTake(from.identity) { // row 23
 		return nil, ua.StatusBadUserAccessDenied
 	}
 	if len(to.subs) >= e.limits.Load().MaxSubscriptionsPerSession {

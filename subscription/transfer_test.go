@@ -173,8 +173,10 @@ func TestTransferNeedsTheSameUser(t *testing.T) {
 		{"anonymous, secured, another application", secured("a"), secured("a"), [2]string{}, "urn:other", false, ua.StatusBadUserAccessDenied},
 		{"anonymous, from secured to None", secured("a"), newChannel(), [2]string{}, "", true, ua.StatusBadUserAccessDenied},
 		{"anonymous on None, old channel lives", newChannel(), newChannel(), [2]string{}, "", false, ua.StatusBadUserAccessDenied},
-		{"anonymous on None, old channel gone", newChannel(), newChannel(), [2]string{}, "", true, ua.StatusOK},
-		{"anonymous on None, another address", newChannel(), elsewhere(), [2]string{}, "", true, ua.StatusBadUserAccessDenied},
+		{"anonymous on None, old channel gone", newChannel(), newChannel(), [2]string{}, "", true, ua.StatusBadUserAccessDenied},
+		{"anonymous, from None to secured", newChannel(), secured("a"), [2]string{}, "", true, ua.StatusBadUserAccessDenied},
+		{"anonymous, secured, old channel gone", secured("a"), secured("a"), [2]string{}, "", true, ua.StatusOK},
+		{"same user, from None to secured", newChannel(), secured("a"), [2]string{"anna", "anna"}, "", true, ua.StatusOK},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			inBubble(t, Limits{}, func(b *bench) {
