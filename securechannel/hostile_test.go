@@ -1,12 +1,16 @@
 package securechannel
 
 import (
+	"bytes"
 	"context"
 	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"net"
+	"net/netip"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -578,13 +582,24 @@ func TestHostileX3Certificates(t *testing.T) {
 	p := newPKI(t, 1)
 	cfg := p.serverConfig()
 	refused := uastatus.New(ua.StatusBadCertificateUntrusted, "validate", nil)
-	cfg.Validate = func(context.Context, []byte, *security.Policy) (*x509Certificate, error) { return nil, refused }
+	var shownBy netip.AddrPort
+	cfg.Validate = func(_ context.Context, ch *Channel, _ []byte, _ *security.Policy) (*x509Certificate, error) {
+		shownBy = ch.RemoteAddr()
+		return nil, refused
+	}
+	var log bytes.Buffer
+	cfg.Logger = slog.New(slog.NewTextHandler(&log, nil))
 	s := startServer(t, testOptions{cfg: cfg})
 	_, err := Dial(context.Background(), s.connect(t), p.clientConfig(security.Basic256Sha256, ua.MessageSecurityModeSign))
 	if !errors.Is(err, ua.StatusBadSecurityChecksFailed) {
 		t.Fatal(err)
 	}
 	s.expectEnd(t, transport.SecurityError)
+	for _, part := range []string{"secure channel closed", "remote=" + shownBy.String(), "code=BadCertificateUntrusted"} {
+		if !strings.Contains(log.String(), part) {
+			t.Errorf("%s is missing in %s", part, log.String())
+		}
+	}
 
 	for _, size := range []uint32{maxCertificate + 1, 0x7FFFFFFF, 0xFFFFFFF0} {
 		conn := s.connect(t)

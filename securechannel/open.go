@@ -184,7 +184,7 @@ func (o *opening) serve(ctx context.Context) error {
 	if o.first {
 		priority = ch.issuePriority()
 		if !o.policy.IsNone() {
-			cert, err := s.cfg.Validate(ctx, o.header.certificate, o.policy)
+			cert, err := s.cfg.Validate(ctx, ch, o.header.certificate, o.policy)
 			if err != nil {
 				return s.refusedCertificate(err)
 			}

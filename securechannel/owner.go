@@ -37,7 +37,7 @@ func (s *Server) assemblyOwner(ch *Channel) *isolation.Owner {
 		owner, err = p.Issue(claim.Key, claim.Class)
 	}
 	if err != nil {
-		s.alarm("partial message without an owner", "remote", ch.RemoteAddr(), "error", err)
+		s.alarm("partial message without an owner", "remote", ch.RemoteAddr(), "channel", ch.id, "error", err)
 		return nil
 	}
 	return owner

@@ -50,8 +50,9 @@ type ServerConfig struct {
 
 	// Validate checks the client's certificate chain (DER, leaf first) and
 	// returns the leaf. It runs before any private-key operation, on a
-	// goroutine that may take its time. Required with a secured offer.
-	Validate func(ctx context.Context, chain []byte, policy *security.Policy) (*x509.Certificate, error)
+	// goroutine that may take its time; ch has its addresses, and no id yet.
+	// Required with a secured offer.
+	Validate func(ctx context.Context, ch *Channel, chain []byte, policy *security.Policy) (*x509.Certificate, error)
 
 	// WireCode is what the peer is told of an error of Validate; nil =
 	// BadSecurityChecksFailed for all. The log gets the precise code.

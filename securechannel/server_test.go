@@ -240,7 +240,7 @@ func newKey(t testing.TB, k *rsa.PrivateKey, gate *security.CryptoGate) *securit
 	return key
 }
 
-func trustAll(_ context.Context, chain []byte, _ *security.Policy) (*x509.Certificate, error) {
+func trustAll(_ context.Context, _ *Channel, chain []byte, _ *security.Policy) (*x509.Certificate, error) {
 	return x509.ParseCertificate(leaf(chain))
 }
 

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"log/slog"
 	"slices"
 	"strings"
 	"testing"
@@ -239,18 +240,28 @@ func TestPasswordIsNeverTakenInTheClear(t *testing.T) {
 
 func TestUntrustedUserCertificate(t *testing.T) {
 	o := secureOptions(t)
+	out := &logBuffer{}
+	o.Logger = out.logger(slog.LevelWarn)
 	asked := 0
-	o.ValidateUserCertificate = func(_ context.Context, chain []byte, p *security.Policy) error {
+	ch := secureChannel()
+	o.ValidateUserCertificate = func(_ context.Context, on Channel, chain []byte, p *security.Policy) error {
 		asked++
+		if on != ch {
+			t.Error("told of another channel")
+		}
 		if !bytes.Equal(chain, userParty().cert) || p != security.Basic256Sha256 {
 			t.Error("validated something else")
 		}
 		return uastatus.New(ua.StatusBadCertificateUntrusted, "test", nil)
 	}
 	st := newStore(t, o)
-	ch := secureChannel()
 	c := create(t, st, ch)
 	want(t, "untrusted", c.activate(ch, asCertificate(userParty())), ua.StatusBadIdentityTokenRejected)
+	for _, part := range []string{"session refused", "code=BadIdentityTokenRejected", fmt.Sprintf("channel=%d ", ch.ID()), "remote=" + ch.RemoteAddr().String()} {
+		if !strings.Contains(out.String(), part) {
+			t.Errorf("%s is missing in %s", part, out)
+		}
+	}
 	rq := c.request(ch, asCertificate(userParty()))
 	rq.UserTokenSignature = nil
 	want(t, "unsigned", c.send(ch, rq), ua.StatusBadUserSignatureInvalid)

@@ -182,7 +182,7 @@ func (v allowAll) Authenticate(_ context.Context, a *Attempt) (*Identity, error)
 	return id, nil
 }
 
-func trustAll(context.Context, []byte, *security.Policy) error { return nil }
+func trustAll(context.Context, Channel, []byte, *security.Policy) error { return nil }
 
 // newStore starts a Store that the test ends.
 func newStore(t testing.TB, o Options) *Store {

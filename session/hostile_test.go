@@ -236,7 +236,7 @@ func TestD12ServerProof(t *testing.T) {
 func TestD11TrustIsAskedAgain(t *testing.T) {
 	o := secureOptions(t)
 	trusted := true
-	o.ValidateUserCertificate = func(context.Context, []byte, *security.Policy) error {
+	o.ValidateUserCertificate = func(context.Context, Channel, []byte, *security.Policy) error {
 		if trusted {
 			return nil
 		}

@@ -85,8 +85,8 @@ type Options struct {
 	Authenticator Authenticator
 	// ValidateUserCertificate decides whether an X.509 user certificate (leaf,
 	// then issuers, as DER) is trusted. It is called after the signature made with
-	// it was found right. nil: every user certificate is refused.
-	ValidateUserCertificate func(ctx context.Context, chain []byte, policy *security.Policy) error
+	// it was found right; ch, which it came on, is for the log. nil: every user certificate is refused.
+	ValidateUserCertificate func(ctx context.Context, ch Channel, chain []byte, policy *security.Policy) error
 
 	// Owner names who a never-activated session counts for. nil: the client's
 	// certificate, else its address (IPv6 by /64).

@@ -234,7 +234,7 @@ func (a *activation) proveCertificate(t *identityToken) error {
 	if a.st.opts.ValidateUserCertificate == nil {
 		return uastatus.New(ua.StatusBadIdentityTokenRejected, "user certificates are not validated here", nil)
 	}
-	if err := a.st.opts.ValidateUserCertificate(a.ctx, t.chain, t.policy); err != nil {
+	if err := a.st.opts.ValidateUserCertificate(a.ctx, a.ch, t.chain, t.policy); err != nil {
 		return uastatus.New(identityCode(err, ua.StatusBadIdentityTokenRejected), "validate user certificate", err)
 	}
 	return nil

@@ -10,6 +10,7 @@ import (
 	"github.com/breakwater-ua/breakwater/securechannel"
 	"github.com/breakwater-ua/breakwater/security"
 	"github.com/breakwater-ua/breakwater/security/pki"
+	"github.com/breakwater-ua/breakwater/session"
 	"github.com/breakwater-ua/breakwater/uastatus"
 	"github.com/gopcua/opcua/ua"
 )
@@ -17,9 +18,11 @@ import (
 func (s *Server) channelConfig() securechannel.ServerConfig {
 	o := &s.opts
 	c := securechannel.ServerConfig{
-		Handler:          s.dispatch,
-		Key:              s.key,
-		Validate:         s.validatePeer,
+		Handler: s.dispatch,
+		Key:     s.key,
+		Validate: func(_ context.Context, ch *securechannel.Channel, chain []byte, p *security.Policy) (*x509.Certificate, error) {
+			return s.validatePeer(ch, chain, p)
+		},
 		WireCode:         pki.WireCode,
 		Limits:           o.Limits.transport(),
 		LiveLimits:       s.transport,
@@ -38,10 +41,11 @@ func (s *Server) channelConfig() securechannel.ServerConfig {
 	return c
 }
 
-// validatePeer decides about client application certificates.
-func (s *Server) validatePeer(_ context.Context, chain []byte, policy *security.Policy) (*x509.Certificate, error) {
+// validatePeer decides about client application certificates. ch is where it was
+// shown, for the log.
+func (s *Server) validatePeer(ch session.Channel, chain []byte, policy *security.Policy) (*x509.Certificate, error) {
 	if s.pki != nil {
-		return s.pki.Validate(chain, pki.Check{Policy: policy})
+		return s.pki.Validate(chain, pki.Check{Policy: policy, Remote: ch.RemoteAddr(), ChannelID: ch.ID()})
 	}
 	return s.wellFormed(chain, policy)
 }
@@ -76,9 +80,9 @@ func (s *Server) wellFormed(chain []byte, policy *security.Policy) (*x509.Certif
 
 // validateUser decides about X.509 user certificates, which have a trust list of
 // their own: an application that may connect is no user.
-func (s *Server) validateUser(_ context.Context, chain []byte, policy *security.Policy) error {
+func (s *Server) validateUser(_ context.Context, ch session.Channel, chain []byte, policy *security.Policy) error {
 	if s.users != nil {
-		_, err := s.users.Validate(chain, pki.Check{Policy: policy, User: true})
+		_, err := s.users.Validate(chain, pki.Check{Policy: policy, User: true, Remote: ch.RemoteAddr(), ChannelID: ch.ID()})
 		return err
 	}
 	_, err := s.wellFormed(chain, policy)

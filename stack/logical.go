@@ -94,9 +94,9 @@ func (ch *logicalChannel) PeerCertificate() []byte {
 }
 
 // TakeCertificate implements session.Introduced.
-func (ch *logicalChannel) TakeCertificate(ctx context.Context, chain []byte) error {
+func (ch *logicalChannel) TakeCertificate(_ context.Context, chain []byte) error {
 	chain = bytes.Clone(chain) // it may alias the request
-	cert, err := ch.calls.srv.validatePeer(ctx, chain, ch.policy)
+	cert, err := ch.calls.srv.validatePeer(ch, chain, ch.policy)
 	if err != nil {
 		return uastatus.New(pki.WireCode(err), "client certificate", err)
 	}

@@ -7,6 +7,7 @@ import (
 	"github.com/breakwater-ua/breakwater/securechannel"
 	"github.com/breakwater-ua/breakwater/session"
 	"github.com/breakwater-ua/breakwater/transport"
+	"github.com/breakwater-ua/breakwater/uastatus"
 	"github.com/gopcua/opcua/ua"
 )
 
@@ -36,8 +37,8 @@ func (s *Server) watchTrust(ctx context.Context) {
 			if ch.SecurityPolicy().IsNone() {
 				return true
 			}
-			if _, err := s.validatePeer(ctx, ch.PeerChain(), ch.SecurityPolicy()); err != nil {
-				s.log.Warn("channel closed: its certificate is not trusted any more", "remote", ch.RemoteAddr(), "error", err)
+			if _, err := s.validatePeer(ch, ch.PeerChain(), ch.SecurityPolicy()); err != nil {
+				s.log.Warn("channel closed: its certificate is not trusted any more", "remote", ch.RemoteAddr(), "channel", ch.ID(), "code", uastatus.Name(uastatus.Code(err)), "error", err)
 				ch.Close(transport.SecurityError, ua.StatusBadSecurityChecksFailed)
 			}
 			return ctx.Err() == nil
@@ -51,8 +52,8 @@ func (s *Server) watchTrust(ctx context.Context) {
 			if i == nil {
 				return true
 			}
-			if _, err := s.validatePeer(ctx, i.chain, ch.policy); err != nil {
-				s.log.Warn("session lost its channel: its certificate is not trusted any more", "remote", ch.RemoteAddr(), "error", err)
+			if _, err := s.validatePeer(ch, i.chain, ch.policy); err != nil {
+				s.log.Warn("session lost its channel: its certificate is not trusted any more", "remote", ch.RemoteAddr(), "channel", ch.ID(), "code", uastatus.Name(uastatus.Code(err)), "error", err)
 				ch.sever()
 			}
 			return ctx.Err() == nil

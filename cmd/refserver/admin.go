@@ -25,6 +25,7 @@ import (
 	"github.com/breakwater-ua/breakwater/stack"
 	"github.com/breakwater-ua/breakwater/telemetry"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
+	"golang.org/x/time/rate"
 )
 
 const (
@@ -103,7 +104,7 @@ func openAdmin(ctx context.Context, c adminConfig, srv *stack.Server, limits *li
 	a.http.ReadHeaderTimeout, a.http.ReadTimeout = adminHeader, adminHeader
 	a.http.WriteTimeout, a.http.IdleTimeout, a.http.MaxHeaderBytes = adminWrite, adminIdle, adminHeaderMax
 	a.http.ErrorLog = slog.NewLogLogger(log.Handler(), slog.LevelDebug)
-	a.http.Handler = guard(a.routes(srv, promhttp.HandlerFor(registry, promhttp.HandlerOpts{})), token, adminHosts(c))
+	a.http.Handler = guard(a.routes(srv, promhttp.HandlerFor(registry, promhttp.HandlerOpts{})), token, adminHosts(c), a.log)
 	return a, nil
 }
 
@@ -151,24 +152,35 @@ func answer(w http.ResponseWriter, code int, text string) {
 	_, _ = io.WriteString(w, text+"\n") // the peer may have gone
 }
 
+// refusalsPerSecond bounds the log lines that strangers can cause.
+const refusalsPerSecond = 5
+
 // guard lets requests pass that name one of hosts, come from no foreign page and,
 // except for openPaths, carry the token (overload.md §17). Whatever changes
-// something has to be JSON, which no foreign form can send.
-func guard(next http.Handler, token telemetry.Secret, hosts []string) http.Handler {
+// something has to be JSON, which no foreign form can send. Refusals are logged, at
+// most refusalsPerSecond of them.
+func guard(next http.Handler, token telemetry.Secret, hosts []string, log *slog.Logger) http.Handler {
+	alarms := rate.NewLimiter(refusalsPerSecond, refusalsPerSecond)
+	refuse := func(w http.ResponseWriter, r *http.Request, code int, text string) {
+		if alarms.Allow() {
+			log.Warn("admin request refused", "remote", r.RemoteAddr, "status", code, "path", r.URL.Path, "cause", text)
+		}
+		answer(w, code, text)
+	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if !slices.Contains(hosts, hostOf(r.Host)) {
-			answer(w, http.StatusMisdirectedRequest, "unknown host; admin.hosts names further ones")
+			refuse(w, r, http.StatusMisdirectedRequest, "unknown host; admin.hosts names further ones")
 			return
 		}
 		if origin := r.Header.Get("Origin"); origin != "" {
 			if u, err := url.Parse(origin); err != nil || !strings.EqualFold(u.Host, r.Host) {
-				answer(w, http.StatusForbidden, "foreign origin")
+				refuse(w, r, http.StatusForbidden, "foreign origin")
 				return
 			}
 		}
 		if !slices.Contains(openPaths, r.URL.Path) && !authorized(r, token) {
 			w.Header().Set("WWW-Authenticate", `Bearer realm="refserver"`)
-			answer(w, http.StatusUnauthorized, "needs the token of admin.token")
+			refuse(w, r, http.StatusUnauthorized, "needs the token of admin.token")
 			return
 		}
 		if r.Method != http.MethodGet && r.Method != http.MethodHead {

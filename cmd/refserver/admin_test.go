@@ -12,11 +12,34 @@ import (
 	"testing"
 )
 
+// Who was refused is for the operator to know, at a bounded rate.
+func TestGuardLogsRefusals(t *testing.T) {
+	var out strings.Builder
+	h := guard(http.NotFoundHandler(), "s3cret", []string{"localhost"}, slog.New(slog.NewTextHandler(&out, nil)))
+	for range 4 * refusalsPerSecond {
+		r := httptest.NewRequest(http.MethodGet, "/admin/stats", nil)
+		r.Host, r.RemoteAddr = "localhost", "192.0.2.7:50123"
+		r.Header.Set("Authorization", "Bearer wrong")
+		h.ServeHTTP(httptest.NewRecorder(), r)
+	}
+	for _, part := range []string{"remote=192.0.2.7:50123", "status=401", "path=/admin/stats"} {
+		if !strings.Contains(out.String(), part) {
+			t.Errorf("%s is missing in %s", part, out.String())
+		}
+	}
+	if strings.Contains(out.String(), "wrong") {
+		t.Error("the log has what was tried")
+	}
+	if n := strings.Count(out.String(), "\n"); n >= 4*refusalsPerSecond {
+		t.Errorf("%d lines", n)
+	}
+}
+
 // TestGuard has a row for each rule of the admin interface: known host, no
 // foreign origin, the token except for the open paths, JSON for changes.
 func TestGuard(t *testing.T) {
 	next := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNoContent) })
-	h := guard(next, "s3cret", adminHosts(adminConfig{Listen: "127.0.0.1:4841", Hosts: []string{"Plant.example"}}))
+	h := guard(next, "s3cret", adminHosts(adminConfig{Listen: "127.0.0.1:4841", Hosts: []string{"Plant.example"}}), slog.New(slog.DiscardHandler))
 	for _, tt := range []struct {
 		name, method, path, host, origin, authorization, contentType string
 		want                                                         int

@@ -48,7 +48,7 @@ func adminOf(t *testing.T, change func(*config)) (*stack.Server, *liveLimits, ht
 	})
 	live := &liveLimits{server: srv, log: log, inForce: *c}
 	a := &admin{log: log, limits: live}
-	return srv, live, guard(a.routes(srv, http.NotFoundHandler()), "s3cret", adminHosts(adminConfig{Listen: "127.0.0.1:4841"})), logged
+	return srv, live, guard(a.routes(srv, http.NotFoundHandler()), "s3cret", adminHosts(adminConfig{Listen: "127.0.0.1:4841"}), log), logged
 }
 
 func ask(h http.Handler, method, path, body string) *httptest.ResponseRecorder {

@@ -23,6 +23,15 @@ func (s *Store) refused(leaf *x509.Certificate, v Check, err error) error {
 	}
 	code := uastatus.Code(err)
 	attrs := []any{"code", uastatus.Name(code), "cause", err.Error()}
+	if v.Remote.IsValid() {
+		attrs = append(attrs, "remote", v.Remote)
+	}
+	if v.ChannelID != 0 {
+		attrs = append(attrs, "channel", v.ChannelID)
+	}
+	if v.User {
+		attrs = append(attrs, "kind", "user")
+	}
 	if n := s.quiet.Swap(0); n > 0 {
 		attrs = append(attrs, "unlogged", n)
 	}

@@ -6,6 +6,7 @@ import (
 	"crypto/x509/pkix"
 	"encoding/pem"
 	"fmt"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -358,6 +359,18 @@ func TestRejectedIsBounded(t *testing.T) {
 	wantCode(t, none, leaves[0].Raw, ua.StatusBadCertificateUntrusted)
 	if list, _ := none.List(); len(list) != 0 {
 		t.Error("kept although the limit is none")
+	}
+}
+
+// The operator learns who was refused, and why.
+func TestRefusalsNameThePeer(t *testing.T) {
+	s, log := openStore(t, Options{})
+	check := Check{Policy: security.Basic256Sha256, Remote: netip.MustParseAddrPort("192.0.2.7:50123"), ChannelID: 17, User: true}
+	s.Validate([]byte("garbage"), check)
+	for _, part := range []string{"certificate refused", "code=BadCertificateInvalid", "remote=192.0.2.7:50123", "channel=17", "kind=user"} {
+		if !strings.Contains(log.String(), part) {
+			t.Errorf("%s is missing in %s", part, log)
+		}
 	}
 }
 

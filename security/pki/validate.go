@@ -7,6 +7,7 @@ import (
 	"encoding/asn1"
 	"encoding/binary"
 	"net"
+	"net/netip"
 	"slices"
 	"strings"
 	"time"
@@ -31,6 +32,10 @@ type Check struct {
 	User bool
 	// Server: the peer is a server, so an extendedKeyUsage must hold serverAuth, not clientAuth.
 	Server bool
+	// Remote and ChannelID say in the log who showed the certificate, and decide nothing. Zero:
+	// not known; a SecureChannel has no id before its certificate has passed.
+	Remote    netip.AddrPort
+	ChannelID uint32
 }
 
 // Validate checks a certificate blob (leaf, then issuers) by the steps of OPC 10000-4 §6.1.3
@@ -62,7 +67,7 @@ func (s *Store) Validate(chain []byte, v Check) (*x509.Certificate, error) {
 	return sent[0], nil
 }
 
-// key identifies a validation: everything it depends on but trust list and time.
+// key identifies a validation: everything it depends on but trust list and time, and not who asks.
 func (v Check) key(chain []byte) [32]byte {
 	h := sha256.New()
 	var b [4]byte
