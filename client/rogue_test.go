@@ -76,7 +76,7 @@ func inRogueWith(t *testing.T, setup func(r *rogue), f func(r *rogue)) {
 		}
 		if r.key != nil {
 			cfg.Key = r.key
-			cfg.Validate = func(_ context.Context, chain []byte, _ *security.Policy) (*x509.Certificate, error) {
+			cfg.Validate = func(_ context.Context, _ *securechannel.Channel, chain []byte, _ *security.Policy) (*x509.Certificate, error) {
 				return x509.ParseCertificate(chain)
 			}
 			cfg.Offers = append(cfg.Offers, securechannel.Offer{Policy: security.Basic256Sha256, Mode: ua.MessageSecurityModeSign})
