@@ -152,7 +152,7 @@ func TestClauses(t *testing.T) {
 		{"H.3 ExpandedNodeId", `{"Id":1,"Namespace":"urn:x","ServerUri":2}`, `"svr=2;nsu=urn:x;i=1"`, ``, ``, kindExpandedNodeId},
 		{"5.4.2.15 LocalizedText", `{"Locale":"en","Text":"Pump"}`, ``, ``, ``, kindLocalizedText},
 		{"5.4.2.15 LocalizedText without locale", `{"Text":"Pump"}`, ``, ``, ``, kindLocalizedText},
-		{"5.4.2.15 LocalizedText with null", `{"Locale":null,"Text":""}`, `{"Text":""}`, ``, ``, kindLocalizedText},
+		{"5.4.2.15 LocalizedText with null", `{"Locale":null,"Text":"Pump"}`, `{"Text":"Pump"}`, ``, ``, kindLocalizedText},
 		{"5.4.2.15 LocalizedText that is a string", `"Pump"`, `error`, ``, ``, kindLocalizedText},
 		{"5.4.2.16 ExtensionObject", `{"UaTypeId":"i=884","Low":1,"High":2.5}`, ``, ``, `{"TypeId":{"Id":884},"Body":{"Low":1,"High":2.5}}`, kindExtensionObject},
 		{"5.4.2.16 ExtensionObject, type last", `{"High":2.5,"Low":1,"UaTypeId":"i=884"}`, `{"UaTypeId":"i=884","Low":1,"High":2.5}`, ``, `{"TypeId":{"Id":884},"Body":{"Low":1,"High":2.5}}`, kindExtensionObject},
@@ -244,6 +244,30 @@ func TestClauses(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// OPC 10000-6 §5.4.2.15: Locale and Text are not encoded if they are null or empty. The older encoding has empty ones (§H.6).
+func TestEmptyPartsOfLocalizedText(t *testing.T) {
+	for _, c := range []struct{ in, want, reversible string }{
+		{`{"Locale":"","Text":"Pump"}`, `{"Text":"Pump"}`, `{"Locale":"","Text":"Pump"}`},
+		{`{"Locale":"en","Text":""}`, `{"Locale":"en"}`, `{"Locale":"en","Text":""}`},
+		{`{"Text":""}`, `null`, `{"Text":""}`},
+		{`{"Locale":"","Text":""}`, `null`, `{"Locale":"","Text":""}`},
+	} {
+		b, _, err := read(nil, c.in, kindLocalizedText, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for form, want := range map[Form]string{Compact: c.want, Verbose: c.want, Reversible: c.reversible} {
+			if got, err := written(nil, b, kindLocalizedText, form); err != nil || got != want {
+				t.Errorf("%s in %s: %s, %v, want %s", c.in, form, got, err, want)
+			}
+		}
+	}
+	text, err := Marshal(&ua.Argument{Name: "x", Description: &ua.LocalizedText{EncodingMask: ua.LocalizedTextText}}, Compact)
+	if err != nil || strings.Contains(string(text), "Description") {
+		t.Errorf("a field without content: %s, %v", text, err)
 	}
 }
 

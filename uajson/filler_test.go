@@ -55,6 +55,14 @@ func (f *filler) text() []byte {
 	return fmt.Appendf(nil, "Größe \"%d\"\n\\\u2028\U0001F600</x>\x01", f.IntN(1e6))
 }
 
+// nonEmpty is a text for where JSON has no empty one.
+func (f *filler) nonEmpty() []byte {
+	if s := f.text(); len(s) > 0 {
+		return s
+	}
+	return nil
+}
+
 func (f *filler) bytes() []byte {
 	if f.IntN(4) == 0 {
 		return nil
@@ -139,7 +147,7 @@ func (f *filler) value(k kind, ref uint16) {
 		}
 		f.b = uabinary.AppendQualifiedName(f.b, x)
 	case kindLocalizedText:
-		f.b = uabinary.AppendLocalizedText(f.b, uabinary.LocalizedText{Locale: f.text(), Text: f.text()})
+		f.b = uabinary.AppendLocalizedText(f.b, uabinary.LocalizedText{Locale: f.nonEmpty(), Text: f.nonEmpty()})
 	case kindExtensionObject:
 		f.extensionObject()
 	case kindVariant:

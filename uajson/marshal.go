@@ -18,7 +18,8 @@ import (
 //   - a pointer to a value of ua: Variant, DataValue, NodeID, ExpandedNodeID, QualifiedName, LocalizedText, ExtensionObject,
 //     DiagnosticInfo, GUID; a ua.StatusCode; a time.Time.
 //
-// A null value is "null". The error has BadEncodingError for any other type, and for structures that are not in the schema.
+// A null value, and a nil pointer to a value that has a null, are "null"; a nil pointer to anything else is its default.
+// The error has BadEncodingError for any other type, and for structures that are not in the schema.
 func Marshal(v any, form Form) ([]byte, error) { return (*Context)(nil).Marshal(v, form) }
 
 // Unmarshal reads what [Marshal] writes, in any Form, into the value that v points to, and returns the Form. v is a pointer
@@ -78,49 +79,58 @@ func (c *Context) Marshal(v any, form Form) ([]byte, error) {
 	return w.run(c, nil, b, form, unlimited(len(b)), func(w *writer, _ Form) { w.value(k, ref) })
 }
 
+// orZero returns what p points to; of a nil pointer the zero value, which is null or Good.
+func orZero[T any](p *T) (v T) {
+	if p != nil {
+		v = *p
+	}
+	return v
+}
+
 // encode returns v in OPC UA Binary, and its type.
 func encode(v any) (b []byte, k kind, ref uint16, err error) {
 	switch v := v.(type) {
 	case uabinary.Variant:
 		return uabinary.AppendVariant(nil, v), kindVariant, 0, nil
 	case *uabinary.Variant:
-		return uabinary.AppendVariant(nil, *v), kindVariant, 0, nil
+		return uabinary.AppendVariant(nil, orZero(v)), kindVariant, 0, nil
 	case uabinary.DataValue:
 		return uabinary.AppendDataValue(nil, &v), kindDataValue, 0, nil
 	case *uabinary.DataValue:
-		return uabinary.AppendDataValue(nil, v), kindDataValue, 0, nil
+		x := orZero(v)
+		return uabinary.AppendDataValue(nil, &x), kindDataValue, 0, nil
 	case uabinary.NodeID:
 		return uabinary.AppendNodeID(nil, v), kindNodeId, 0, nil
 	case *uabinary.NodeID:
-		return uabinary.AppendNodeID(nil, *v), kindNodeId, 0, nil
+		return uabinary.AppendNodeID(nil, orZero(v)), kindNodeId, 0, nil
 	case uabinary.ExpandedNodeID:
 		return uabinary.AppendExpandedNodeID(nil, v), kindExpandedNodeId, 0, nil
 	case *uabinary.ExpandedNodeID:
-		return uabinary.AppendExpandedNodeID(nil, *v), kindExpandedNodeId, 0, nil
+		return uabinary.AppendExpandedNodeID(nil, orZero(v)), kindExpandedNodeId, 0, nil
 	case uabinary.QualifiedName:
 		return uabinary.AppendQualifiedName(nil, v), kindQualifiedName, 0, nil
 	case *uabinary.QualifiedName:
-		return uabinary.AppendQualifiedName(nil, *v), kindQualifiedName, 0, nil
+		return uabinary.AppendQualifiedName(nil, orZero(v)), kindQualifiedName, 0, nil
 	case uabinary.LocalizedText:
 		return uabinary.AppendLocalizedText(nil, v), kindLocalizedText, 0, nil
 	case *uabinary.LocalizedText:
-		return uabinary.AppendLocalizedText(nil, *v), kindLocalizedText, 0, nil
+		return uabinary.AppendLocalizedText(nil, orZero(v)), kindLocalizedText, 0, nil
 	case uabinary.ExtensionObject:
 		return uabinary.AppendExtensionObject(nil, v), kindExtensionObject, 0, nil
 	case *uabinary.ExtensionObject:
-		return uabinary.AppendExtensionObject(nil, *v), kindExtensionObject, 0, nil
+		return uabinary.AppendExtensionObject(nil, orZero(v)), kindExtensionObject, 0, nil
 	case uabinary.DateTime:
 		return uabinary.AppendDateTime(nil, v), kindDateTime, 0, nil
 	case *uabinary.DateTime:
-		return uabinary.AppendDateTime(nil, *v), kindDateTime, 0, nil
+		return uabinary.AppendDateTime(nil, orZero(v)), kindDateTime, 0, nil
 	case time.Time:
 		return uabinary.AppendDateTime(nil, uabinary.FromTime(v)), kindDateTime, 0, nil
 	case *time.Time:
-		return uabinary.AppendDateTime(nil, uabinary.FromTime(*v)), kindDateTime, 0, nil
+		return uabinary.AppendDateTime(nil, uabinary.FromTime(orZero(v))), kindDateTime, 0, nil
 	case ua.StatusCode:
 		return uabinary.AppendStatusCode(nil, v), kindStatusCode, 0, nil
 	case *ua.StatusCode:
-		return uabinary.AppendStatusCode(nil, *v), kindStatusCode, 0, nil
+		return uabinary.AppendStatusCode(nil, orZero(v)), kindStatusCode, 0, nil
 	}
 	return encodeUA(v)
 }

@@ -362,9 +362,18 @@ func ambiguous(name []byte) bool {
 	return index || len(name) > 4 && string(name[:4]) == "nsu="
 }
 
-// localizedText appends an object with Locale and Text (OPC 10000-6 §5.4.2.15, LocalizedText).
+// localizedText appends an object with Locale and Text, neither of which is encoded "if it is null or empty" (OPC 10000-6
+// §5.4.2.15, LocalizedText). The older encoding knows no such rule (§H.6).
 func (w *writer) localizedText() (isNull bool) {
 	t := w.d.LocalizedText()
+	if w.form != Reversible {
+		if len(t.Locale) == 0 {
+			t.Locale = nil
+		}
+		if len(t.Text) == 0 {
+			t.Text = nil
+		}
+	}
 	if t.Locale == nil && t.Text == nil {
 		return w.null()
 	}
