@@ -35,7 +35,7 @@ func (c Case) ID() string { return c.Unit + "/" + c.Name }
 func Cases() []Case {
 	var all []Case
 	for _, set := range [][]Case{
-		discoveryCases, protocolCases, securityCases, sessionCases, readCases, writeCases,
+		discoveryCases, protocolCases, binaryCases, jsonCases, securityCases, sessionCases, readCases, writeCases,
 		browseCases, translateCases, methodCases, informationCases, subscriptionCases, monitoredItemCases, transferCases,
 	} {
 		all = append(all, set...)
@@ -229,7 +229,7 @@ func (t *T) Endpoint() *ua.EndpointDescription {
 	for _, e := range all {
 		p := security.PolicyByURI(e.SecurityPolicyURI)
 		switch {
-		case p == nil || !strings.HasPrefix(e.EndpointURL, "opc.tcp:"):
+		case p == nil || !t.ours(e):
 		case e.SecurityMode == ua.MessageSecurityModeNone:
 			return e
 		case best == nil || e.SecurityLevel > best.SecurityLevel:
@@ -240,6 +240,11 @@ func (t *T) Endpoint() *ua.EndpointDescription {
 		t.Fatalf("no usable endpoint among %d", len(all))
 	}
 	return best
+}
+
+// ours tells whether an endpoint is one of the transport under test.
+func (t *T) ours(e *ua.EndpointDescription) bool {
+	return e.TransportProfileURI == t.Target.Transport().Profile()
 }
 
 // OptionsFor returns how to open a channel to an endpoint.

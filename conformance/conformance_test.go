@@ -6,11 +6,14 @@ import (
 	"flag"
 	"log/slog"
 	"os"
+	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
 	"github.com/breakwater-ua/breakwater/cmd/refserver/demo"
+	"github.com/breakwater-ua/breakwater/conformance/probe"
 	"github.com/breakwater-ua/breakwater/session"
 	"github.com/breakwater-ua/breakwater/stack"
 	"github.com/breakwater-ua/breakwater/uabinary"
@@ -23,36 +26,60 @@ var (
 )
 
 // TestConformance runs the suite against our own server with the demo address
-// space, or against the server that the flags name.
+// space, over each transport, or against the server that the flags name.
 func TestConformance(t *testing.T) {
-	path := "testdata/breakwater.json"
-	target := &Target{}
-	if *targetURL == "" {
-		target = ourselves(t)
-	} else {
-		if *targetFile != "" {
-			b, err := os.ReadFile(*targetFile)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if err := json.Unmarshal(b, target); err != nil {
-				t.Fatalf("%s: %v", *targetFile, err)
-			}
-		}
-		target.URL, path = *targetURL, *ledgerFile
+	if *targetURL != "" {
+		theirs(t)
+		return
 	}
-	ledger := Ledger{}
-	if path != "" {
+	ledgers, err := LoadLedgers("testdata/breakwater.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for transport := range ledgers {
+		if !slices.Contains(ours, transport) {
+			t.Errorf("the ledger names %q, over which nothing is tested", transport)
+		}
+	}
+	// A server for each, and all at once, since cases spend their time waiting.
+	var all sync.WaitGroup
+	for _, transport := range ours {
+		all.Go(func() {
+			t.Run(string(transport), func(t *testing.T) { Run(t, ourselves(t, transport), ledgers[transport]) })
+		})
+	}
+	all.Wait()
+}
+
+// ours are the transports of our own server that the suite runs over.
+var ours = []probe.Transport{probe.TCP, probe.WSS, probe.WSSJSON, probe.HTTPSBinary, probe.HTTPSJSON}
+
+// theirs tests the server that the flags name.
+func theirs(t *testing.T) {
+	target := &Target{}
+	if *targetFile != "" {
+		b, err := os.ReadFile(*targetFile)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := json.Unmarshal(b, target); err != nil {
+			t.Fatalf("%s: %v", *targetFile, err)
+		}
+	}
+	target.URL = *targetURL
+	ledgers := Ledgers{}
+	if *ledgerFile != "" {
 		var err error
-		if ledger, err = LoadLedger(path); err != nil {
+		if ledgers, err = LoadLedgers(*ledgerFile); err != nil {
 			t.Fatal(err)
 		}
 	}
-	Run(t, target, ledger)
+	Run(t, target, ledgers[target.Transport()])
 }
 
-// ourselves starts a server on a free loopback port.
-func ourselves(t *testing.T) *Target {
+// ourselves starts a server on free loopback ports and returns it as it is
+// reached over a transport.
+func ourselves(t *testing.T, transport probe.Transport) *Target {
 	dir := t.TempDir()
 	users, err := session.OpenUsers(dir+"/users.yaml", session.UsersOptions{})
 	if err != nil {
@@ -63,7 +90,7 @@ func ourselves(t *testing.T) *Target {
 	}
 	srv, err := stack.NewServer(stack.Options{
 		ApplicationName: "Breakwater under test",
-		Endpoints:       []string{"opc.tcp://127.0.0.1:0"},
+		Endpoints:       []string{"opc.tcp://127.0.0.1:0", "opc.wss://127.0.0.3:0", "opc.https://127.0.0.3:0"},
 		Security:        stack.Security{AllowNone: true, AllowAnonymous: true, TrustAll: true, PKI: dir + "/pki"},
 		Authenticator:   &session.Identities{Anonymous: true, Users: users},
 		Logger:          slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelError})),
@@ -110,5 +137,14 @@ func ourselves(t *testing.T) *Target {
 		}
 		nodes.Arrays[name], nodes.Matrices[name] = node("Array."+name), node("Matrix."+name)
 	}
-	return &Target{URL: srv.URLs()[0], User: "tester", Password: "correct horse", Nodes: nodes}
+	target := &Target{User: "tester", Password: "correct horse", Nodes: nodes, JSON: transport == probe.WSSJSON || transport == probe.HTTPSJSON}
+	for _, url := range srv.URLs() {
+		if strings.HasPrefix(url, transport.Scheme()+":") {
+			target.URL = url
+		}
+	}
+	if got := target.Transport(); got != transport {
+		t.Fatalf("%v: %q instead of %q", srv.URLs(), got, transport)
+	}
+	return target
 }

@@ -3,17 +3,18 @@ package conformance
 import (
 	"bytes"
 	"slices"
+	"strings"
 
 	"github.com/breakwater-ua/breakwater/conformance/probe"
 	"github.com/breakwater-ua/breakwater/security"
 	"github.com/gopcua/opcua/ua"
 )
 
-const profileUATCP = "http://opcfoundation.org/UA-Profile/Transport/uatcp-uasc-uabinary"
-
 // discovery opens the channel without security that discovery always gets.
 func (t *T) discovery() *probe.Conn {
-	return t.OpenWith(probe.Options{URL: t.Target.URL, Dial: t.Target.Dial})
+	o := t.Target.options()
+	o.Key = nil
+	return t.OpenWith(o)
 }
 
 var discoveryCases = []Case{
@@ -49,11 +50,11 @@ var discoveryCases = []Case{
 			}
 		}
 	}},
-	{"Discovery Get Endpoints", "a password never crosses an endpoint without security in the clear", "OPC 10000-4 §7.41", func(t *T) {
+	{"Discovery Get Endpoints", "a password never crosses an endpoint without security or TLS in the clear", "OPC 10000-4 §7.41", func(t *T) {
 		rs := call[*ua.GetEndpointsResponse](t, t.discovery(), &ua.GetEndpointsRequest{EndpointURL: t.Target.URL})
 		for _, e := range rs.Endpoints {
 			for _, p := range e.UserIdentityTokens {
-				if p.TokenType == ua.UserTokenTypeUserName && e.SecurityMode == ua.MessageSecurityModeNone &&
+				if p.TokenType == ua.UserTokenTypeUserName && e.SecurityMode == ua.MessageSecurityModeNone && strings.HasPrefix(e.EndpointURL, "opc.tcp:") &&
 					(p.SecurityPolicyURI == "" || p.SecurityPolicyURI == security.None.URI) {
 					t.Errorf("policy %q on %s names no SecurityPolicy", p.PolicyID, e.EndpointURL)
 				}
@@ -62,12 +63,13 @@ var discoveryCases = []Case{
 	}},
 	{"Discovery Get Endpoints", "profileUris filter the list", "OPC 10000-4 §5.5.4", func(t *T) {
 		c := t.discovery()
-		rs := call[*ua.GetEndpointsResponse](t, c, &ua.GetEndpointsRequest{EndpointURL: t.Target.URL, ProfileURIs: []string{profileUATCP}})
+		profile := t.Target.Transport().Profile()
+		rs := call[*ua.GetEndpointsResponse](t, c, &ua.GetEndpointsRequest{EndpointURL: t.Target.URL, ProfileURIs: []string{profile}})
 		if len(rs.Endpoints) == 0 {
-			t.Errorf("nothing for %s", profileUATCP)
+			t.Errorf("nothing for %s", profile)
 		}
 		for _, e := range rs.Endpoints {
-			if e.TransportProfileURI != profileUATCP {
+			if e.TransportProfileURI != profile {
 				t.Errorf("got %s", e.TransportProfileURI)
 			}
 		}
@@ -109,12 +111,12 @@ var discoveryCases = []Case{
 		}
 		var want, got []string
 		for _, e := range rs.Endpoints {
-			if e.TransportProfileURI == profileUATCP {
+			if t.ours(e) {
 				want = append(want, key(e))
 			}
 		}
 		for _, e := range s.Created.ServerEndpoints {
-			if e.TransportProfileURI == profileUATCP {
+			if t.ours(e) {
 				got = append(got, key(e))
 			}
 		}

@@ -4,6 +4,8 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
+
+	"github.com/breakwater-ua/breakwater/conformance/probe"
 )
 
 // Entry is what the ledger knows of one case.
@@ -18,22 +20,28 @@ type Entry struct {
 // [Case.ID]. A case that is not in it must pass.
 type Ledger map[string]Entry
 
-// LoadLedger reads a ledger from a JSON file.
-func LoadLedger(path string) (Ledger, error) {
+// Ledgers are those of a server, one for each transport that it is tested over.
+type Ledgers map[probe.Transport]Ledger
+
+// LoadLedgers reads ledgers from a JSON file: an object with a member for each
+// transport ("opc.tcp", "opc.wss JSON").
+func LoadLedgers(path string) (Ledgers, error) {
 	b, err := os.ReadFile(path)
 	if err != nil {
 		return nil, err
 	}
-	var l Ledger
-	if err := json.Unmarshal(b, &l); err != nil {
+	var all Ledgers
+	if err := json.Unmarshal(b, &all); err != nil {
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
-	for id, e := range l {
-		if (e.Expect != Fail && e.Expect != NotApplicable) || e.Reason == "" {
-			return nil, fmt.Errorf("%s: %q needs expect \"fail\" or \"not applicable\" and a reason", path, id)
+	for transport, l := range all {
+		for id, e := range l {
+			if (e.Expect != Fail && e.Expect != NotApplicable) || e.Reason == "" {
+				return nil, fmt.Errorf("%s: %s: %q needs expect \"fail\" or \"not applicable\" and a reason", path, transport, id)
+			}
 		}
 	}
-	return l, nil
+	return all, nil
 }
 
 // Judge returns an error when a result is not what the ledger expects.

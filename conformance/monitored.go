@@ -239,7 +239,7 @@ var monitoredItemCases = []Case{
 			s := t.Session()
 			node := t.Node(t.Target.Nodes.Scalars["Double"], "a Double")
 			t.write(s, node, 100.0)
-			sub := t.subscription(s, 1000, 10)
+			sub := t.subscription(s, 500, 10)
 			m := monitored(node, 1)
 			m.RequestedParameters.QueueSize, m.RequestedParameters.DiscardOldest = 3, oldest
 			if r := t.monitor(s, sub, m); r.RevisedQueueSize != 3 {

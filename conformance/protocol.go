@@ -1,7 +1,6 @@
 package conformance
 
 import (
-	"context"
 	"encoding/binary"
 	"net"
 	"time"
@@ -11,13 +10,17 @@ import (
 	"github.com/gopcua/opcua/ua"
 )
 
-// raw dials without sending anything.
-func (t *T) raw() net.Conn {
-	dial := t.Target.Dial
-	if dial == nil {
-		dial = func(ctx context.Context) (net.Conn, error) { return probe.DialTCP(ctx, t.Target.URL) }
+// chunked ends a case that is about chunks and SecureChannels where there are none.
+func (t *T) chunked() {
+	if !t.Target.Transport().Chunked() {
+		t.NotApplicable("%s has no chunks and no SecureChannel", t.Target.Transport())
 	}
-	nc, err := dial(t)
+}
+
+// raw opens the stream of chunks without sending anything.
+func (t *T) raw() net.Conn {
+	t.chunked()
+	nc, err := probe.Dial(t, t.Target.options())
 	t.OK(err, "connect")
 	t.Cleanup(func() { nc.Close() })
 	nc.SetDeadline(time.Now().Add(15 * time.Second))
@@ -112,6 +115,7 @@ var protocolCases = []Case{
 		t.expectERR(nc, "unknown policy", ua.StatusBadSecurityPolicyRejected)
 	}},
 	{"UA Secure Conversation", "a token is renewed and requests go on", "OPC 10000-4 §5.6.2", func(t *T) {
+		t.chunked()
 		s := t.Session()
 		for range 3 {
 			t.OK(s.Channel.Renew(t), "renew")
@@ -144,13 +148,25 @@ var protocolCases = []Case{
 			t.Errorf("%d results", len(rs.Results))
 		}
 	}},
+}
+
+// binary ends a case that is about OPC UA Binary where messages are JSON.
+func (t *T) binary() {
+	if t.Target.JSON {
+		t.NotApplicable("messages are JSON")
+	}
+}
+
+var binaryCases = []Case{
 	{"UA Binary Encoding", "a service nobody knows is answered with a fault", "OPC 10000-4 §7.39", func(t *T) {
+		t.binary()
 		s := t.Session()
 		body := uabinary.AppendTypeID(nil, 54321)
 		body = uabinary.AppendRequestHeader(body, &uabinary.RequestHeader{AuthenticationToken: uabinary.NodeIDOf(s.Token), RequestHandle: 4711})
 		t.fault(s, body, ua.StatusBadServiceUnsupported)
 	}},
 	{"UA Binary Encoding", "a body that ends early is answered with BadDecodingError", "OPC 10000-6 §5.2", func(t *T) {
+		t.binary()
 		s := t.Session()
 		rq := readOf(ua.AttributeIDValue, serverStatus)
 		rq.SetHeader(probe.Header(s.Token))
@@ -160,6 +176,7 @@ var protocolCases = []Case{
 		call[*ua.ReadResponse](t, s, readOf(ua.AttributeIDValue, serverStatus)) // the channel lives on
 	}},
 	{"UA Binary Encoding", "an array length that cannot be is answered with a fault", "OPC 10000-6 §5.2.5", func(t *T) {
+		t.binary()
 		s := t.Session()
 		body := uabinary.AppendTypeID(nil, 631) // ReadRequest
 		body = uabinary.AppendRequestHeader(body, &uabinary.RequestHeader{AuthenticationToken: uabinary.NodeIDOf(s.Token), RequestHandle: 4711})
@@ -167,6 +184,7 @@ var protocolCases = []Case{
 		t.fault(s, body, ua.StatusBadDecodingError, ua.StatusBadEncodingLimitsExceeded, ua.StatusBadTooManyOperations)
 	}},
 	{"UA Binary Encoding", "values nested deeper than 100 are refused", "OPC 10000-6 §5.2.2.16", func(t *T) {
+		t.binary()
 		s := t.Session()
 		body := uabinary.AppendTypeID(nil, 673) // WriteRequest
 		body = uabinary.AppendRequestHeader(body, &uabinary.RequestHeader{AuthenticationToken: uabinary.NodeIDOf(s.Token), RequestHandle: 4711})
@@ -190,7 +208,7 @@ func repeat(b []byte, n int) []byte {
 // fault sends an encoded request and expects a ServiceFault that echoes handle 4711
 // (or the handle that the body carries).
 func (t *T) fault(s *probe.Session, body []byte, want ...ua.StatusCode) {
-	p, err := s.SendBody(body)
+	p, err := s.SendEncoded(body)
 	t.OK(err, "send")
 	msg, err := p.Wait(t)
 	t.Status(err, "answer", want...)

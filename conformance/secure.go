@@ -1,8 +1,6 @@
 package conformance
 
 import (
-	"strings"
-
 	"github.com/breakwater-ua/breakwater/conformance/probe"
 	"github.com/breakwater-ua/breakwater/security"
 	"github.com/gopcua/opcua/ua"
@@ -14,7 +12,7 @@ func (t *T) onEveryEndpoint(p *security.Policy, f func(e *ua.EndpointDescription
 	t.OK(err, "GetEndpoints")
 	n := 0
 	for _, e := range all {
-		if e.SecurityPolicyURI == p.URI && strings.HasPrefix(e.EndpointURL, "opc.tcp:") {
+		if e.SecurityPolicyURI == p.URI && t.ours(e) {
 			n++
 			f(e)
 		}
@@ -46,6 +44,9 @@ func (t *T) everyIdentity(e *ua.EndpointDescription) {
 		}
 		rs := call[*ua.ReadResponse](t, s, readOf(ua.AttributeIDValue, serverStatus))
 		t.Code(rs.Results[0].Status, "read", ua.StatusOK)
+		if s.Channel == nil {
+			continue // nothing to renew
+		}
 		t.OK(s.Channel.Renew(t), "renew")
 		call[*ua.ReadResponse](t, s, readOf(ua.AttributeIDValue, serverStatus))
 	}
@@ -135,7 +136,7 @@ func (t *T) withUserName(f func(s *probe.Session)) {
 	t.OK(err, "GetEndpoints")
 	n := 0
 	for _, e := range all {
-		if security.PolicyByURI(e.SecurityPolicyURI) == nil || !strings.HasPrefix(e.EndpointURL, "opc.tcp:") {
+		if security.PolicyByURI(e.SecurityPolicyURI) == nil || !t.ours(e) {
 			continue
 		}
 		for _, p := range e.UserIdentityTokens {

@@ -11,8 +11,10 @@ import (
 // Target is the server under test and what the suite may use of it. Empty
 // fields make the cases that need them not applicable.
 type Target struct {
-	// URL is the endpoint URL.
+	// URL is the endpoint URL: opc.tcp, opc.wss or opc.https.
 	URL string `json:"url"`
+	// JSON tests OPC UA JSON over opc.wss or opc.https.
+	JSON bool `json:"json"`
 	// User and Password of a user that may log in.
 	User     string `json:"user"`
 	Password string `json:"password"`
@@ -21,7 +23,7 @@ type Target struct {
 
 	// Key is the client's application certificate, trusted by the server; nil: one is made.
 	Key *security.Key `json:"-"`
-	// Dial replaces the TCP dialer.
+	// Dial replaces the TCP dialer of opc.tcp and opc.https.
 	Dial func(ctx context.Context) (net.Conn, error) `json:"-"`
 }
 
@@ -54,4 +56,12 @@ type Nodes struct {
 	MethodFailing string `json:"methodFailing"`
 }
 
-func (t *Target) options() probe.Options { return probe.Options{URL: t.URL, Dial: t.Dial, Key: t.Key} }
+func (t *Target) options() probe.Options {
+	return probe.Options{URL: t.URL, JSON: t.JSON, Dial: t.Dial, Key: t.Key}
+}
+
+// Transport is the one under test.
+func (t *Target) Transport() probe.Transport {
+	o := t.options()
+	return o.Transport()
+}

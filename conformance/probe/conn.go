@@ -1,11 +1,11 @@
 package probe
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"net"
-	"net/url"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -13,6 +13,7 @@ import (
 	"github.com/breakwater-ua/breakwater/securechannel"
 	"github.com/breakwater-ua/breakwater/security"
 	"github.com/breakwater-ua/breakwater/uabinary"
+	"github.com/breakwater-ua/breakwater/uajson"
 	"github.com/breakwater-ua/breakwater/uastatus"
 	"github.com/gopcua/opcua/ua"
 )
@@ -22,9 +23,16 @@ const DefaultTimeout = 20 * time.Second
 
 // Options say how to reach a server.
 type Options struct {
-	// URL is the endpoint URL, opc.tcp://host:port/path.
+	// URL is the endpoint URL: opc.tcp://host:port/path, opc.wss or opc.https.
 	URL string
-	// Policy and Mode of the SecureChannel; the zero values mean None.
+	// JSON makes messages of opc.wss (sub-protocol opcua+uajson) and opc.https OPC
+	// UA JSON. There is no SecureChannel then.
+	JSON bool
+	// HTTP1 makes opc.https HTTP/1.1, one connection for each request under way;
+	// not set: HTTP/2.
+	HTTP1 bool
+	// Policy and Mode of the SecureChannel, for opc.https of the session; the zero
+	// values mean None.
 	Policy *security.Policy
 	Mode   ua.MessageSecurityMode
 	// Key is the client's certificate and key. Needed unless Mode is None.
@@ -33,20 +41,39 @@ type Options struct {
 	ServerCertificate []byte
 	// Lifetime asked for the channel's token. Zero: one hour.
 	Lifetime time.Duration
-	// Dial replaces the TCP dialer (in-memory listeners, proxies).
+	// Dial replaces the TCP dialer (in-memory listeners, proxies) of opc.tcp and
+	// opc.https.
 	Dial func(ctx context.Context) (net.Conn, error)
 }
 
-// Conn is one SecureChannel. Its methods may be called concurrently.
+// Conn is one SecureChannel, or what stands for it where messages are not
+// secured by one. Its methods may be called concurrently.
 type Conn struct {
 	Options
+	// Channel is the SecureChannel of opc.tcp and opc.wss; nil when there is none.
 	Channel *securechannel.Client
 
+	wire    wire
 	next    atomic.Uint32
 	mu      sync.Mutex
 	waiting map[uint32]chan answer
 	err     error
 	reader  sync.WaitGroup
+}
+
+// wire carries whole messages and gives their answers to Conn.deliver.
+type wire interface {
+	// key is what the answer to a message is known by; fresh is a number that no
+	// other message has.
+	key(msg []byte, fresh uint32) uint32
+	// send sends a message. An error means that it was not sent.
+	send(key uint32, msg []byte) error
+	// read delivers answers until the connection fails, and returns why.
+	read() error
+	// cut ends the connection without a word.
+	cut()
+	// close ends it properly.
+	close() error
 }
 
 type answer struct {
@@ -57,21 +84,7 @@ type answer struct {
 // ErrClosed is returned by calls on a Conn that was closed by its owner.
 var ErrClosed = errors.New("probe: closed")
 
-// DialTCP connects to the host of an opc.tcp URL.
-func DialTCP(ctx context.Context, endpoint string) (net.Conn, error) {
-	u, err := url.Parse(endpoint)
-	if err != nil {
-		return nil, err
-	}
-	host := u.Host
-	if u.Port() == "" {
-		host = net.JoinHostPort(u.Hostname(), "4840")
-	}
-	var d net.Dialer
-	return d.DialContext(ctx, "tcp", host)
-}
-
-// Open connects and opens a SecureChannel.
+// Open connects and, where there is one, opens a SecureChannel.
 func Open(ctx context.Context, o Options) (*Conn, error) {
 	if o.Policy == nil {
 		o.Policy = security.None
@@ -84,74 +97,133 @@ func Open(ctx context.Context, o Options) (*Conn, error) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, DefaultTimeout)
 	defer cancel()
-	dial := o.Dial
-	if dial == nil {
-		dial = func(ctx context.Context) (net.Conn, error) { return DialTCP(ctx, o.URL) }
+	c := &Conn{Options: o, waiting: map[uint32]chan answer{}}
+	var err error
+	switch o.Transport() {
+	case HTTPSBinary, HTTPSJSON:
+		c.wire = newPosts(c)
+	case WSSJSON:
+		c.wire, err = dialTexts(ctx, c)
+	default:
+		c.wire, err = dialChannel(ctx, c)
 	}
-	nc, err := dial(ctx)
 	if err != nil {
 		return nil, err
 	}
-	ch, err := securechannel.Dial(ctx, nc, securechannel.ClientConfig{
-		EndpointURL: o.URL, Policy: o.Policy, Mode: o.Mode, Key: o.Key,
-		ServerCertificate: o.ServerCertificate, Lifetime: o.Lifetime,
+	c.reader.Go(func() { c.fail(c.wire.read()) })
+	return c, nil
+}
+
+// channel is a SecureChannel as a wire.
+type channel struct {
+	*securechannel.Client
+	c *Conn
+}
+
+func dialChannel(ctx context.Context, c *Conn) (wire, error) {
+	nc, err := Dial(ctx, c.Options)
+	if err != nil {
+		return nil, err
+	}
+	c.Channel, err = securechannel.Dial(ctx, nc, securechannel.ClientConfig{
+		EndpointURL: c.URL, Policy: c.Policy, Mode: c.Mode, Key: c.Key,
+		ServerCertificate: c.ServerCertificate, Lifetime: c.Lifetime,
 	})
 	if err != nil {
 		nc.Close()
 		return nil, err
 	}
-	c := &Conn{Options: o, Channel: ch, waiting: map[uint32]chan answer{}}
-	c.reader.Go(c.read)
-	return c, nil
+	return channel{c.Channel, c}, nil
 }
 
-func (c *Conn) read() {
+func (ch channel) key(_ []byte, fresh uint32) uint32 { return fresh }
+
+func (ch channel) send(key uint32, msg []byte) error { return ch.Send(key, msg) }
+
+func (ch channel) read() error {
 	for {
-		id, body, err := c.Channel.Receive()
-		c.mu.Lock()
+		id, body, err := ch.Receive()
 		if err != nil {
-			if c.err == nil {
-				c.err = err
-			}
-			for id, w := range c.waiting {
-				delete(c.waiting, id)
-				w <- answer{err: c.err}
-			}
-			c.mu.Unlock()
-			return
+			return err
 		}
-		w := c.waiting[id]
-		delete(c.waiting, id)
-		c.mu.Unlock()
-		if w != nil {
-			w <- answer{body: append([]byte(nil), body...)}
-		}
+		ch.c.deliver(id, answer{body: bytes.Clone(body)})
 	}
 }
 
-// Close ends the channel and waits for its reader.
+func (ch channel) cut() { ch.Conn().Close() }
+
+func (ch channel) close() error { return ch.Client.Close() }
+
+// deliver gives an answer to who waits for it.
+func (c *Conn) deliver(key uint32, a answer) {
+	c.mu.Lock()
+	w := c.waiting[key]
+	delete(c.waiting, key)
+	c.mu.Unlock()
+	if w != nil {
+		w <- a
+	}
+}
+
+// fail ends the waiting of all. The first error counts.
+func (c *Conn) fail(err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.err == nil {
+		c.err = err
+	}
+	for key, w := range c.waiting {
+		delete(c.waiting, key)
+		w <- answer{err: c.err}
+	}
+}
+
+// Cut ends the connection without a word, as a client that crashes does. Close
+// must still be called.
+func (c *Conn) Cut() { c.wire.cut() }
+
+// Close ends the connection and waits for its reader.
 func (c *Conn) Close() error {
 	c.mu.Lock()
 	if c.err == nil {
 		c.err = ErrClosed
 	}
 	c.mu.Unlock()
-	err := c.Channel.Close()
+	err := c.wire.close()
 	c.reader.Wait()
 	return err
 }
 
 // Pending is a request that was sent and not yet waited for.
 type Pending struct {
-	c  *Conn
 	ch chan answer
 	ID uint32
 }
 
-// SendBody sends an encoded message (type id and body) and returns at once.
+// SendBody sends a message in OPC UA Binary (type id and body), translated where
+// messages are JSON, and returns at once.
 func (c *Conn) SendBody(body []byte) (*Pending, error) {
-	p := &Pending{c: c, ch: make(chan answer, 1), ID: c.next.Add(1)}
+	if c.JSON {
+		text, err := uajson.AppendJSON(nil, body, uajson.Compact, nil)
+		if err != nil {
+			return nil, err
+		}
+		body = text
+	}
+	return c.SendEncoded(body)
+}
+
+// SendEncoded sends the bytes of a message as they are, which the server takes
+// for OPC UA Binary or for JSON as the Conn says, and returns at once. A message
+// with opcua+uajson must be the only one under way with its RequestHandle.
+func (c *Conn) SendEncoded(msg []byte) (*Pending, error) {
+	fresh := c.next.Add(1)
+	p := &Pending{ch: make(chan answer, 1), ID: c.wire.key(msg, fresh)}
 	c.mu.Lock()
+	if c.err == nil && c.waiting[p.ID] != nil {
+		c.mu.Unlock()
+		return nil, fmt.Errorf("probe: two requests with handle %d", p.ID)
+	}
 	if c.err != nil {
 		err := c.err
 		c.mu.Unlock()
@@ -159,7 +231,7 @@ func (c *Conn) SendBody(body []byte) (*Pending, error) {
 	}
 	c.waiting[p.ID] = p.ch
 	c.mu.Unlock()
-	if err := c.Channel.Send(p.ID, body); err != nil {
+	if err := c.wire.send(p.ID, msg); err != nil {
 		c.mu.Lock()
 		delete(c.waiting, p.ID)
 		c.mu.Unlock()
@@ -168,7 +240,7 @@ func (c *Conn) SendBody(body []byte) (*Pending, error) {
 	return p, nil
 }
 
-// Body waits for the answer's encoded message.
+// Body waits for the answer's message in OPC UA Binary.
 func (p *Pending) Body(ctx context.Context) ([]byte, error) {
 	ctx, cancel := context.WithTimeout(ctx, DefaultTimeout)
 	defer cancel()

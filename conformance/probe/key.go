@@ -60,7 +60,7 @@ func leaf(der []byte) (*rsa.PublicKey, error) {
 
 // Endpoints asks a server for its endpoints over a channel of its own.
 func Endpoints(ctx context.Context, o Options) ([]*ua.EndpointDescription, error) {
-	c, err := Open(ctx, Options{URL: o.URL, Dial: o.Dial})
+	c, err := Open(ctx, o.discovery())
 	if err != nil {
 		return nil, err
 	}

@@ -63,8 +63,9 @@ func (c *Conn) Create(ctx context.Context, rq *ua.CreateSessionRequest) (*Sessio
 		return nil, err
 	}
 	s := &Session{Conn: c, Token: rs.AuthenticationToken, ID: rs.SessionID, Created: rs, nonce: rs.ServerNonce}
+	profile := c.Transport().Profile()
 	for _, e := range rs.ServerEndpoints {
-		if e.SecurityPolicyURI == c.Policy.URI && e.SecurityMode == c.Mode {
+		if e.SecurityPolicyURI == c.Policy.URI && e.SecurityMode == c.Mode && e.TransportProfileURI == profile {
 			s.endpoint = e
 			break
 		}
