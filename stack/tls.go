@@ -1,6 +1,7 @@
 package stack
 
 import (
+	"bytes"
 	"context"
 	"crypto/ecdsa"
 	"crypto/elliptic"
@@ -32,7 +33,9 @@ type TLSOptions struct {
 	// made when it is not there and again before it expires.
 	CertificateFile, KeyFile string
 	// ClientCAs is a PEM file of the authorities whose certificates clients may
-	// show in the TLS handshake. It is read at start. Empty: clients are not asked.
+	// show in the TLS handshake. It is read again when it changes, for handshakes
+	// from then on; a file without a certificate is logged and the last good one
+	// stays. Empty: clients are not asked.
 	ClientCAs string
 	// RequireClientCertificate refuses clients that show none. It needs ClientCAs.
 	RequireClientCertificate bool
@@ -56,10 +59,11 @@ type tlsMaterial struct {
 	hosts []string
 	log   *slog.Logger
 
-	pair    atomic.Pointer[tls.Certificate]
-	clients *x509.CertPool
-	seen    [2]fileVersion // of the files that pair, or a refused one, came from; only of watch
-	again   time.Time      // not before that, after a new pair could not be made
+	pair        atomic.Pointer[tls.Certificate]
+	seen        [2]fileVersion             // of the files that pair, or a refused one, came from; only of watch
+	again       time.Time                  // not before that, after a new pair could not be made
+	clients     atomic.Pointer[tls.Config] // with the pool of ClientCAs; nil = clients are not asked
+	seenClients fileVersion                // of the file that clients, or a refused pool, came from; only of watch
 }
 
 // fileVersion tells one content of a file from the next.
@@ -87,12 +91,8 @@ func (s *Server) openTLS() error {
 		}
 	}
 	if m.opts.ClientCAs != "" {
-		b, err := os.ReadFile(m.opts.ClientCAs)
-		if err != nil {
+		if err := m.loadClients(); err != nil {
 			return &OptionError{Field: "TLS.ClientCAs", Reason: err.Error()}
-		}
-		if m.clients = x509.NewCertPool(); !m.clients.AppendCertsFromPEM(b) {
-			return &OptionError{Field: "TLS.ClientCAs", Reason: m.opts.ClientCAs + " holds no certificate"}
 		}
 	}
 	if err := m.load(); err != nil {
@@ -105,19 +105,73 @@ func (s *Server) openTLS() error {
 	return nil
 }
 
-// config is what listeners use. Certificates are asked for at each handshake.
+// config is what listeners use. Certificates, the server's and those of the
+// clients' authorities, are asked for at each handshake.
 func (m *tlsMaterial) config() *tls.Config {
+	if m.clients.Load() == nil {
+		return m.withClients(nil)
+	}
+	c := m.clients.Load().Clone()
+	c.GetConfigForClient = func(*tls.ClientHelloInfo) (*tls.Config, error) { return m.clients.Load(), nil }
+	return c
+}
+
+func (m *tlsMaterial) withClients(authorities *x509.CertPool) *tls.Config {
 	c := &tls.Config{
 		MinVersion:     tls.VersionTLS12,
 		GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return m.pair.Load(), nil },
 	}
-	if m.clients != nil {
-		c.ClientCAs, c.ClientAuth = m.clients, tls.VerifyClientCertIfGiven
+	if authorities != nil {
+		c.ClientCAs, c.ClientAuth = authorities, tls.VerifyClientCertIfGiven
 		if m.opts.RequireClientCertificate {
 			c.ClientAuth = tls.RequireAndVerifyClientCert
 		}
 	}
 	return c
+}
+
+// loadClients takes the clients' authorities from their file.
+func (m *tlsMaterial) loadClients() error {
+	m.seenClients = versionOf(m.opts.ClientCAs)
+	b, err := os.ReadFile(m.opts.ClientCAs)
+	if err != nil {
+		return err
+	}
+	pool, err := authorities(b)
+	if err != nil {
+		return fmt.Errorf("%s: %w", m.opts.ClientCAs, err)
+	}
+	m.clients.Store(m.withClients(pool))
+	return nil
+}
+
+// authorities reads the certificates of a PEM file. Half a file, as another
+// process may be writing it, is an error.
+func authorities(b []byte) (*x509.CertPool, error) {
+	pool := x509.NewCertPool()
+	found := false
+	for {
+		var block *pem.Block
+		if block, b = pem.Decode(b); block == nil {
+			break
+		}
+		if block.Type != "CERTIFICATE" {
+			continue
+		}
+		cert, err := x509.ParseCertificate(block.Bytes)
+		if err != nil {
+			return nil, err
+		}
+		pool.AddCert(cert)
+		found = true
+	}
+	switch {
+	case bytes.Contains(b, []byte("-----BEGIN")):
+		return nil, errors.New("is cut off")
+	case !found:
+		return nil, errors.New("holds no certificate")
+	}
+	return pool, nil
 }
 
 // load takes the pair from its files. One of the server's own that is missing or
@@ -240,6 +294,7 @@ func (m *tlsMaterial) watch(ctx context.Context) {
 }
 
 func (m *tlsMaterial) refresh() {
+	m.refreshClients()
 	changed := m.opts.CertificateFile != "" &&
 		m.seen != [2]fileVersion{versionOf(m.opts.CertificateFile), versionOf(m.opts.KeyFile)}
 	if !changed && (!m.expires(m.pair.Load()) || time.Now().Before(m.again)) {
@@ -251,4 +306,15 @@ func (m *tlsMaterial) refresh() {
 		return
 	}
 	m.log.Info("TLS certificate in use", "notAfter", m.pair.Load().Leaf.NotAfter)
+}
+
+func (m *tlsMaterial) refreshClients() {
+	if m.opts.ClientCAs == "" || m.seenClients == versionOf(m.opts.ClientCAs) {
+		return
+	}
+	if err := m.loadClients(); err != nil {
+		m.log.Error("authorities of TLS clients cannot be used, the last good ones stay in force", "error", err)
+		return
+	}
+	m.log.Info("authorities of TLS clients in use", "file", m.opts.ClientCAs)
 }

@@ -41,7 +41,9 @@ type Options struct {
 
 	// TLS has the certificate, in Certificates or, to be asked at each handshake,
 	// GetCertificate, and for mutual TLS ClientAuth and ClientCAs. It is copied;
-	// MinVersion is at least TLS 1.2. GetConfigForClient is not used.
+	// MinVersion is at least TLS 1.2. GetConfigForClient may return another one
+	// at each handshake, which holds to the same rules; it should be the same
+	// pointer while nothing has changed.
 	TLS *tls.Config
 
 	// CryptoGate runs the private-key operations of RSA certificates; nil = they

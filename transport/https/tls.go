@@ -6,16 +6,44 @@ import (
 	"crypto/rsa"
 	"crypto/tls"
 	"io"
+	"sync/atomic"
 
 	"github.com/breakwater-ua/breakwater/security"
 )
 
 // config is what the listener's handshakes use.
 func config(o *Options) *tls.Config {
-	c := o.TLS.Clone()
-	c.MinVersion = max(c.MinVersion, tls.VersionTLS12)
-	c.NextProtos = []string{"h2", "http/1.1"}
+	c := prepare(o.TLS, o)
+	ask := o.TLS.GetConfigForClient
+	if ask == nil {
+		return c
+	}
+	type prepared struct{ given, c *tls.Config }
+	var last atomic.Pointer[prepared]
+	c.GetConfigForClient = func(hello *tls.ClientHelloInfo) (*tls.Config, error) {
+		given, err := ask(hello)
+		if given == nil || err != nil {
+			return nil, err
+		}
+		p := last.Load()
+		if p == nil || p.given != given {
+			p = &prepared{given, prepare(given, o)}
+			last.Store(p)
+		}
+		return p.c, nil
+	}
+	return c
+}
+
+// prepare makes of a given Config one for this listener.
+func prepare(given *tls.Config, o *Options) *tls.Config {
+	c := given.Clone()
 	c.GetConfigForClient = nil
+	c.MinVersion = max(c.MinVersion, tls.VersionTLS12)
+	c.NextProtos = []string{"http/1.1"}
+	if o.HTTPS { // a WebSocket over HTTP/2 (RFC 8441) is not for us
+		c.NextProtos = []string{"h2", "http/1.1"}
+	}
 	if o.CryptoGate == nil {
 		return c
 	}
