@@ -12,6 +12,7 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"github.com/breakwater-ua/breakwater/admission"
 	"github.com/breakwater-ua/breakwater/internal/buffer"
 	"github.com/breakwater-ua/breakwater/security"
 	"github.com/breakwater-ua/breakwater/transport"
@@ -51,6 +52,9 @@ type jsonConn struct {
 	reason      transport.CloseReason
 	code        ua.StatusCode
 	status      websocket.StatusCode // of the close frame; 0 = by reason
+	attached    bool                 // a session is activated over it
+	silent      transport.Deadline   // of the peer's next message
+	silentWhy   transport.CloseReason
 }
 
 // json serves a WebSocket until it has ended.
@@ -60,11 +64,12 @@ func (s *Server) json(ws *websocket.Conn, sock *socket, r *http.Request, a trans
 	c.peer = transport.Peer{
 		Profile: transport.ProfileWSSJSON, EndpointURL: "opc.wss://" + r.Host + r.URL.Path,
 		RemoteAddr: a.Remote, LocalAddr: a.Local, Ingress: a.Admission.Ingress(),
-		Lasting: true, Reclaimable: a.Admission.SetReclaimable, Done: c.ctx.Done(),
+		Lasting: true, Reclaimable: c.reclaimable, Done: c.ctx.Done(),
 	}
 	if r.TLS != nil && len(r.TLS.VerifiedChains) > 0 {
 		c.peer.Certificate = r.TLS.PeerCertificates[0]
 	}
+	c.silent.Expired = c.silence
 	c.out.Init(c, s.limits.Load())
 	ws.SetReadLimit(int64(s.limits.Load().MaxMessageSize))
 	a.Admission.Bind(c)
@@ -80,6 +85,7 @@ func (s *Server) json(ws *websocket.Conn, sock *socket, r *http.Request, a trans
 	if stopping {
 		c.close(transport.Shutdown, ua.StatusBadServerHalted)
 	}
+	c.await(a.At.Add(s.limits.Load().HelloTimeout), transport.HelloTimeout)
 	c.read()
 	c.finish()
 }
@@ -97,6 +103,7 @@ func (c *jsonConn) closeAs(reason transport.CloseReason, code ua.StatusCode, sta
 	}
 	c.reason, c.code, c.status = reason, code, status
 	c.closing.Store(true)
+	c.server.o.Deadlines.Set(&c.silent, time.Time{})
 	_ = c.socket.SetReadDeadline(time.Unix(1, 0))
 	c.cancel()
 	c.Drained()
@@ -184,6 +191,9 @@ func (c *jsonConn) read() {
 			c.closeAs(transport.ProtocolError, ua.StatusBadTCPMessageTypeInvalid, websocket.StatusUnsupportedData)
 		default:
 			now := time.Now()
+			if c.called { // it has AssemblyTimeout now, and then we have to answer
+				c.await(now.Add(c.server.limits.Load().HandshakeTimeout), transport.HandshakeTimeout)
+			}
 			c.readBy(now.Add(c.server.limits.Load().AssemblyTimeout))
 			c.message(r, now)
 			c.readBy(time.Time{})
@@ -245,7 +255,14 @@ func (c *jsonConn) message(r io.Reader, now time.Time) {
 	}
 	if g := c.server.o.Governor; g != nil {
 		lease, err := g.Ingress(c.ctx, int64(len(text.B)))
-		if err != nil {
+		var refused *admission.RefusedError
+		switch {
+		case err == nil:
+		case errors.As(err, &refused) && refused.Reason == admission.TooLarge:
+			call.Memory.Release()
+			c.closeAs(transport.ProtocolError, ua.StatusBadTCPMessageTooLarge, websocket.StatusMessageTooBig)
+			return
+		default:
 			call.Memory.Release()
 			c.closeAs(transport.TooBusy, ua.StatusBadTCPServerTooBusy, websocket.StatusTryAgainLater)
 			return
@@ -265,6 +282,7 @@ func (c *jsonConn) message(r io.Reader, now time.Time) {
 		return
 	}
 	c.called = true
+	c.await(now.Add(c.server.limits.Load().HandshakeTimeout), transport.HandshakeTimeout)
 	c.server.o.Calls.Call(call)
 	call.Decoded()
 }

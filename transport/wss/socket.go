@@ -3,6 +3,8 @@ package wss
 import (
 	"bufio"
 	"crypto/tls"
+	"errors"
+	"io"
 	"net"
 	"net/http"
 	"sync"
@@ -25,10 +27,16 @@ type socket struct {
 	out *buffer.Buffer // gathers while not nil
 }
 
+// Read reports the end of the stream as io.ErrUnexpectedEOF: a WebSocket ends with
+// a close frame, and the library takes io.EOF for the end of the message that it
+// reads, however much of that is missing.
 func (s *socket) Read(b []byte) (int, error) {
 	n, err := s.Conn.Read(b)
 	if err != nil {
 		s.failed.Store(true)
+	}
+	if errors.Is(err, io.EOF) {
+		err = io.ErrUnexpectedEOF
 	}
 	return n, err
 }
@@ -98,5 +106,5 @@ func (h *hijacker) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 		return nil, nil, err
 	}
 	h.socket = &socket{Conn: nc}
-	return h.socket, bufio.NewReadWriter(rw.Reader, bufio.NewWriter(h.socket)), nil
+	return h.socket, bufio.NewReadWriter(rw.Reader, bufio.NewWriter(&farewell{socket: h.socket})), nil
 }
