@@ -34,7 +34,9 @@ var (
 //
 // BadSessionIdInvalid: the session is unknown or timed out, is not this
 // channel's to activate first, or is anonymous and unsecured and may not move.
-// BadSecurityChecksFailed: the new channel belongs to another application.
+// BadSecurityChecksFailed: the new channel belongs to another application, or,
+// where only the signature says whose it is, the session's certificate is not
+// trusted any more.
 // BadSecurityModeInsufficient: the new channel is weaker.
 // BadApplicationSignatureInvalid, BadUserSignatureInvalid: a signature is
 // missing or wrong. BadIdentityTokenInvalid: the token is malformed or names no
@@ -65,6 +67,7 @@ type activation struct {
 	rq       *ua.ActivateSessionRequest
 	first    bool // never activated so far
 	moves    bool // to another channel
+	borrows  bool // the channel knows no certificate: the client is to sign for the session's
 	nonce    [nonceLength]byte
 	priority security.Priority
 }
@@ -87,6 +90,11 @@ func (st *Store) activate(ctx context.Context, ch Channel, s *Session, rq *ua.Ac
 		return nil, uastatus.New(code, "establishment gate", nil)
 	}
 	defer release()
+	if a.borrows {
+		if err := ch.(Introduced).TakeCertificate(ctx, s.chain); err != nil {
+			return nil, uastatus.New(uastatus.Code(err), "client certificate", err)
+		}
+	}
 	if err := a.checkClientSignature(); err != nil {
 		return nil, err
 	}
@@ -131,7 +139,12 @@ func (a *activation) checkBinding() error {
 		return nil
 	}
 	a.moves = true
-	if s.application != applicationOf(ch) {
+	// ActivateSession has no certificate. Where the transport has none either, the
+	// client proves by its signature that it has the key of the one that created
+	// the session, and that one is asked for trust again.
+	_, introduced := ch.(Introduced)
+	a.borrows = introduced && !ch.SecurityPolicy().IsNone() && len(ch.PeerCertificate()) == 0 && len(s.chain) > 0
+	if !a.borrows && s.application != applicationOf(ch) {
 		return uastatus.New(ua.StatusBadSecurityChecksFailed, "move session", errOtherApplication)
 	}
 	if ch.SecurityPolicy().Strength() < policy.Strength() || ch.SecurityMode() < mode {

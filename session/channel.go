@@ -50,7 +50,9 @@ type Channel interface {
 }
 
 // Introduced is what a Channel also is that has no security of its own, where
-// CreateSession introduces the client: over HTTPS and WebSockets with JSON.
+// CreateSession introduces the client: over HTTPS and WebSockets with JSON. When
+// ActivateSession comes on such a channel that knows no certificate, for a session
+// that lost its own, it is given the one of CreateSession.
 type Introduced interface {
 	Channel
 	// TakeCertificate validates the client's certificate, as DER with its issuers

@@ -225,7 +225,7 @@ func (st *Store) newSession(ch Channel, rq *ua.CreateSessionRequest) *Session {
 		s.name = "Session " + s.id.String()
 	}
 	s.bindFacts(ch)
-	s.application = applicationOf(ch)
+	s.application, s.chain = applicationOf(ch), chainOf(ch)
 	s.lastContact.Store(st.since(s.created))
 	s.caller.Store(&addressspace.Caller{SessionID: s.id, Anonymous: true})
 	return s

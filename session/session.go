@@ -57,6 +57,7 @@ type Session struct {
 	policy      *security.Policy // of the channel it was last bound to
 	mode        ua.MessageSecurityMode
 	application [sha256.Size]byte // of the client's certificate; zero under None
+	chain       []byte            // that certificate and what issuers came with it; nil under None
 	remote      netip.Addr        // of the channel it was last bound to
 	due         int64             // position in the deadline heap, since Store.epoch
 	heapIndex   int               // -1 when not in it
@@ -127,6 +128,15 @@ func (s *Session) Tenant() string {
 		return id.Tenant
 	}
 	return ""
+}
+
+// chainOf is the certificate of the application behind ch with the issuers that
+// came with it, if the channel tells of them.
+func chainOf(ch Channel) []byte {
+	if c, ok := ch.(interface{ PeerChain() []byte }); ok {
+		return c.PeerChain()
+	}
+	return ch.PeerCertificate()
 }
 
 // applicationOf identifies the application behind ch by its certificate; all

@@ -93,6 +93,14 @@ func (ch *logicalChannel) PeerCertificate() []byte {
 	return nil
 }
 
+// PeerChain is PeerCertificate with the issuers that the client sent.
+func (ch *logicalChannel) PeerChain() []byte {
+	if i := ch.introduced.Load(); i != nil {
+		return i.chain
+	}
+	return nil
+}
+
 // TakeCertificate implements session.Introduced.
 func (ch *logicalChannel) TakeCertificate(_ context.Context, chain []byte) error {
 	chain = bytes.Clone(chain) // it may alias the request
