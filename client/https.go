@@ -3,7 +3,6 @@ package client
 import (
 	"bytes"
 	"context"
-	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
@@ -53,14 +52,21 @@ func (t HTTPS) Open(_ context.Context, c ChannelConfig) (Channel, error) {
 		n = defaultHTTPConns
 	}
 	sockets := &sockets{dial: dialer(t.Dial), open: make(map[net.Conn]struct{})}
-	web := webTransport(sockets.connect, c.TLS.config(c.URL.Hostname()))
+	n = max(n, maxPublishing+1)
+	web := &http.Transport{
+		TLSClientConfig:        c.TLS.config(c.URL.Hostname()),
+		DialContext:            func(ctx context.Context, _, address string) (net.Conn, error) { return sockets.connect(ctx, address) },
+		TLSHandshakeTimeout:    30 * time.Second,
+		DisableCompression:     true,
+		MaxResponseHeaderBytes: 64 << 10,
+		ForceAttemptHTTP2:      true,
+		MaxConnsPerHost:        n,
+		MaxIdleConnsPerHost:    n,
+		IdleConnTimeout:        httpIdle,
+	}
 	if t.Dial == nil {
 		web.Proxy = http.ProxyFromEnvironment
 	}
-	web.ForceAttemptHTTP2 = true
-	web.MaxConnsPerHost = max(n, maxPublishing+1)
-	web.MaxIdleConnsPerHost = web.MaxConnsPerHost
-	web.IdleConnTimeout = httpIdle
 	ch := &httpsChannel{
 		web:     web,
 		sockets: sockets,
@@ -77,21 +83,6 @@ func (t HTTPS) Open(_ context.Context, c ChannelConfig) (Channel, error) {
 
 // noRedirect: a request with a token goes nowhere but where it was sent.
 func noRedirect(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
-
-// webTransport is HTTP over TLS, for one channel.
-func webTransport(dial func(context.Context, string) (net.Conn, error), c *tls.Config) *http.Transport {
-	t := &http.Transport{
-		TLSClientConfig:        c,
-		DialContext:            func(ctx context.Context, _, address string) (net.Conn, error) { return dialer(dial)(ctx, address) },
-		TLSHandshakeTimeout:    30 * time.Second,
-		DisableCompression:     true,
-		MaxResponseHeaderBytes: 64 << 10,
-	}
-	if dial == nil {
-		t.Proxy = http.ProxyFromEnvironment
-	}
-	return t
-}
 
 // httpsChannel implements [Channel]. The goroutines of its requests end with
 // Close, which waits for them.
@@ -257,7 +248,7 @@ func (c *httpsChannel) post(ctx context.Context, body []byte) httpAnswer {
 	defer rs.Body.Close()
 	if rs.StatusCode != http.StatusOK {
 		_, _ = io.CopyN(io.Discard, rs.Body, 4<<10) // so that the connection may be used again
-		return httpAnswer{err: &RequestError{httpError(rs)}}
+		return httpAnswer{err: &RequestError{httpError(rs.StatusCode, rs.Header)}}
 	}
 	if kind, _, err := mime.ParseMediaType(rs.Header.Get("Content-Type")); err != nil || kind != contentBinary && kind != contentUABinary {
 		return httpAnswer{err: &RequestError{unknownResponse("content type %q", rs.Header.Get("Content-Type"))}}
@@ -276,18 +267,19 @@ func (c *httpsChannel) post(ctx context.Context, body []byte) httpAnswer {
 }
 
 // httpError makes an error of an HTTP response that is not a success.
-func httpError(rs *http.Response) error {
-	if err := reconnect.HTTPError(rs, time.Now()); err != nil {
+func httpError(status int, h http.Header) error {
+	text := fmt.Sprintf("%d %s", status, http.StatusText(status))
+	if err := reconnect.HTTPError(&http.Response{StatusCode: status, Status: text, Header: h}, time.Now()); err != nil {
 		return err
 	}
 	code := ua.StatusBadCommunicationError
-	switch rs.StatusCode {
+	switch status {
 	case http.StatusRequestEntityTooLarge:
 		code = ua.StatusBadRequestTooLarge
 	case http.StatusUnauthorized, http.StatusForbidden:
 		code = ua.StatusBadUserAccessDenied
 	}
-	return broken(code, "HTTP %q", rs.Status)
+	return broken(code, "HTTP %s", text)
 }
 
 // RequestError is an error of Channel.Receive that concerns one request only: the

@@ -36,8 +36,8 @@ type TLSOptions struct {
 // sent is hidden from everybody else.
 func (t *TLSOptions) verified() bool { return !t.InsecureSkipVerify || len(t.Pins) > 0 }
 
-func (t *TLSOptions) config(host string, protocols ...string) *tls.Config {
-	c := &tls.Config{MinVersion: tls.VersionTLS12, ServerName: host, RootCAs: t.RootCAs, NextProtos: protocols,
+func (t *TLSOptions) config(host string) *tls.Config {
+	c := &tls.Config{MinVersion: tls.VersionTLS12, ServerName: host, RootCAs: t.RootCAs,
 		InsecureSkipVerify: t.InsecureSkipVerify || len(t.Pins) > 0} //nolint:gosec // by name, or replaced by the pins
 	if t.Certificate != nil {
 		c.Certificates = []tls.Certificate{*t.Certificate}

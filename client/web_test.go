@@ -10,13 +10,16 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/netip"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/coder/websocket"
 
 	"github.com/breakwater-ua/breakwater/client/reconnect"
+	"github.com/breakwater-ua/breakwater/internal/memnet"
 	"github.com/breakwater-ua/breakwater/security"
 	"github.com/breakwater-ua/breakwater/uastatus"
 	"github.com/gopcua/opcua/ua"
@@ -343,6 +346,30 @@ func TestWebSocketTroubles(t *testing.T) {
 			})
 		})
 	}
+}
+
+// A server that takes the connection and never says a word of TLS: the attempt ends
+// with its context, and the connection with it.
+func TestWebSocketSilentTLS(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		at := net.TCPAddrFromAddrPort(netip.MustParseAddrPort("192.0.2.1:1"))
+		near, far := memnet.Pair(at, at, 0)
+		u, err := parseURL(wssURL)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		w := WebSocket{Dial: func(context.Context, string) (net.Conn, error) { return near, nil }}
+		begun := time.Now()
+		if _, err := w.Open(ctx, ChannelConfig{URL: u, Policy: security.None}); !errors.Is(err, context.DeadlineExceeded) || time.Since(begun) != time.Second {
+			t.Errorf("%v after %v", err, time.Since(begun))
+		}
+		if _, err := io.Copy(io.Discard, far); err != nil {
+			t.Error(err)
+		}
+		far.Close()
+	})
 }
 
 // Schemes have their ports, and the web's names the web's.
