@@ -68,7 +68,7 @@ post() {
       return "$exit" # curl has said why
     elif [[ $status == 429 || $status == 503 ]]; then
       [[ ! $after =~ ^[0-9]+$ ]] || wait=$((after * 1000))
-      answer="$status $answer"
+      answer="$status ${answer%$'\n'}"
     elif [[ $status != 200 ]]; then
       say "$status $answer"
       return 1
