@@ -98,6 +98,8 @@ func (c *chunks) because(err error) error {
 		return errors.Join(io.EOF, err)
 	case errors.Is(err, websocket.ErrMessageTooBig):
 		return uastatus.New(ua.StatusBadTCPMessageTooLarge, "websocket", err)
+	case c.failed.Load() && c.r == nil && errors.Is(err, io.ErrUnexpectedEOF): // between two frames
+		return io.EOF
 	case c.failed.Load(), errors.Is(err, net.ErrClosed):
 		return err
 	}
@@ -144,11 +146,15 @@ func (c *chunks) Finish(reason transport.CloseReason, code ua.StatusCode, linger
 	if reason.Abrupt() {
 		return
 	}
-	_ = c.SetDeadline(time.Now().Add(linger))
-	if reason == transport.ProtocolError && c.r != nil {
+	until := time.Now().Add(linger)
+	_ = c.SetDeadline(until)
+	if reason == transport.ProtocolError && c.r != nil && status != websocket.StatusMessageTooBig {
 		// If the rest of a frame that is no chunk is too large as well, that is
-		// what the peer is told; the library does.
+		// what the peer is told; the library does. When it does not come, there
+		// must be time for the close frame yet.
+		_ = c.SetReadDeadline(until.Add(-linger / 2))
 		_, _ = io.Copy(io.Discard, c.r)
+		_ = c.SetReadDeadline(until)
 	}
 	_ = c.ws.Close(status, reason.String())
 }
