@@ -334,7 +334,7 @@ func (s *Server) webOptions(o *https.Options) error {
 	o.RetryAfter = s.dispatch.retryAfter
 	o.RequestsPerSecond, o.RequestBurst = s.rate.perSecond, s.rate.burst
 	o.AllowedOrigins = h.AllowedOrigins
-	o.Decoding = &s.dispatch.decoding
+	o.Decoding, o.Tables = &s.dispatch.decoding, s.tables.current
 	return nil
 }
 

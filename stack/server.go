@@ -36,6 +36,7 @@ type Server struct {
 	opts     Options // resolved
 	log      *slog.Logger
 	space    *addressspace.Space
+	tables   *tables
 	budget   *budget.ChunkReassemblyBudget
 	key      *security.Key
 	gate     *security.CryptoGate // nil without a key
@@ -105,6 +106,7 @@ func (s *Server) compose() error {
 		return err
 	}
 	s.space = space
+	s.tables = newTables(space, o.ApplicationURI)
 	if len(o.NodeSets) > 0 {
 		r, err := space.Import(o.NodeSets...)
 		if err != nil {

@@ -54,6 +54,7 @@ type Conn struct {
 	Channel *securechannel.Client
 
 	wire    wire
+	tables  atomic.Pointer[uajson.Context] // of the server, for JSON; nil until a session is active
 	next    atomic.Uint32
 	mu      sync.Mutex
 	waiting map[uint32]chan answer
@@ -204,7 +205,7 @@ type Pending struct {
 // messages are JSON, and returns at once.
 func (c *Conn) SendBody(body []byte) (*Pending, error) {
 	if c.JSON {
-		text, err := uajson.AppendJSON(nil, body, uajson.Compact, nil)
+		text, err := c.tables.Load().AppendJSON(nil, body, uajson.Compact, nil)
 		if err != nil {
 			return nil, err
 		}

@@ -84,7 +84,7 @@ func (t *texts) read() error {
 		case kind != websocket.MessageText:
 			return errors.New("probe: the server sent a binary message with opcua+uajson")
 		}
-		body, _, err := uajson.AppendBinary(nil, text, nil)
+		body, _, err := t.c.tables.Load().AppendBinary(nil, text, nil)
 		if err != nil {
 			return fmt.Errorf("probe: %w in %.200s", err, text)
 		}
@@ -231,7 +231,7 @@ func (p *posts) post(msg []byte) ([]byte, error) {
 	case rs.Header.Get("Content-Type") != p.kind:
 		return nil, fmt.Errorf("probe: an answer of type %q to %q", rs.Header.Get("Content-Type"), p.kind)
 	case p.c.JSON:
-		b, _, err = uajson.AppendBinary(nil, b, nil)
+		b, _, err = p.c.tables.Load().AppendBinary(nil, b, nil)
 	}
 	return b, err
 }

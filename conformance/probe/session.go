@@ -7,6 +7,8 @@ import (
 	"fmt"
 
 	"github.com/breakwater-ua/breakwater/security"
+	"github.com/breakwater-ua/breakwater/uajson"
+	"github.com/gopcua/opcua/id"
 	"github.com/gopcua/opcua/ua"
 )
 
@@ -171,7 +173,32 @@ func (s *Session) ActivateWith(ctx context.Context, rq *ua.ActivateSessionReques
 		return rs, err
 	}
 	s.nonce = rs.ServerNonce
+	if s.JSON {
+		s.learnTables(ctx)
+	}
 	return rs, nil
+}
+
+// learnTables reads NamespaceArray and ServerArray: in JSON a server writes ids
+// with their URIs (OPC 10000-6 §5.4.2.10, NodeId). One that lets nobody read them
+// is understood where it writes indexes.
+func (s *Session) learnTables(ctx context.Context) {
+	rq := &ua.ReadRequest{RequestHeader: Header(s.Token)}
+	for _, n := range []uint32{id.Server_NamespaceArray, id.Server_ServerArray} {
+		rq.NodesToRead = append(rq.NodesToRead, &ua.ReadValueID{NodeID: ua.NewNumericNodeID(0, n), AttributeID: ua.AttributeIDValue, DataEncoding: &ua.QualifiedName{}})
+	}
+	rs, err := Call[*ua.ReadResponse](ctx, s.Conn, rq)
+	if err != nil || len(rs.Results) != 2 {
+		return
+	}
+	uris := func(v *ua.DataValue) []string {
+		if v == nil || v.Value == nil {
+			return nil
+		}
+		list, _ := v.Value.Value().([]string)
+		return list
+	}
+	s.tables.Store(&uajson.Context{NamespaceURIs: uris(rs.Results[0]), ServerURIs: uris(rs.Results[1])})
 }
 
 // Call sends a request with the session's token and waits for its answer.

@@ -28,6 +28,7 @@ type call struct {
 	form         uajson.Form // of a JSON body
 	object       bool        // a binary body came as an ExtensionObject
 	decoding     *decodingLimits
+	tables       func() *uajson.Context // never nil
 	writeTimeout time.Duration
 	answered     chan struct{} // capacity 1
 
@@ -78,7 +79,7 @@ func (q *call) Respond(body []byte, _ ua.StatusCode, _ time.Duration) error {
 	switch {
 	case q.media.json:
 		out = buffer.Get(4 * len(body))
-		b, err := uajson.AppendJSON(out.B, body, q.form, q.decoding)
+		b, err := q.tables().AppendJSON(out.B, body, q.form, q.decoding)
 		if err != nil {
 			out.Release()
 			return uastatus.New(ua.StatusBadResponseTooLarge, "respond", err)

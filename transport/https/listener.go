@@ -13,6 +13,7 @@ import (
 	"github.com/breakwater-ua/breakwater/transport"
 	"github.com/breakwater-ua/breakwater/transport/uatcp"
 	"github.com/breakwater-ua/breakwater/transport/wss"
+	"github.com/breakwater-ua/breakwater/uajson"
 	"github.com/gopcua/opcua/ua"
 	"golang.org/x/time/rate"
 )
@@ -85,6 +86,9 @@ func New(ln net.Listener, o Options) (*Listener, error) {
 	if l.log == nil {
 		l.log = slog.Default()
 	}
+	if l.o.Tables == nil {
+		l.o.Tables = func() *uajson.Context { return nil }
+	}
 	gate := o.Gate
 	if gate == nil {
 		var err error
@@ -126,7 +130,7 @@ func (l *Listener) uacp(gate *transport.Gate) (err error) {
 	if o.WSS {
 		l.wss, err = wss.NewServer(wss.Options{
 			UACP: l.tcp, Calls: o.Calls, AllowedOrigins: o.AllowedOrigins, Limits: o.Limits, LiveLimits: l.limits, Deadlines: l.deadlines,
-			Memory: l.memory, Governor: o.Governor, RetryAfter: o.RetryAfter, Decoding: o.Decoding, Closed: o.Closed, Logger: o.Logger,
+			Memory: l.memory, Governor: o.Governor, RetryAfter: o.RetryAfter, Decoding: o.Decoding, Tables: o.Tables, Closed: o.Closed, Logger: o.Logger,
 		})
 	}
 	return err

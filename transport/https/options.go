@@ -23,6 +23,7 @@ import (
 	"github.com/breakwater-ua/breakwater/security"
 	"github.com/breakwater-ua/breakwater/transport"
 	"github.com/breakwater-ua/breakwater/uabinary"
+	"github.com/breakwater-ua/breakwater/uajson"
 )
 
 // Options configure a Listener.
@@ -96,6 +97,10 @@ type Options struct {
 
 	// Decoding bounds JSON bodies; nil = the defaults.
 	Decoding *uabinary.Limits
+	// Tables are the server's NamespaceArray and ServerArray of the moment, with
+	// which JSON has ids with their URIs (OPC 10000-6 §5.4.2.10, NodeId). It is
+	// asked twice for each request. nil = ids have their indexes.
+	Tables func() *uajson.Context
 
 	// Closed is told of each connection's end, for metrics; nil = nobody.
 	Closed func(remote netip.AddrPort, reason transport.CloseReason)

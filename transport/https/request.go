@@ -195,7 +195,7 @@ func (l *Listener) post(c *conn, w http.ResponseWriter, r *http.Request) {
 		http.Error(w, http.StatusText(status), status)
 		return
 	}
-	handle, code := q.decode(in, l.o.Decoding)
+	handle, code := q.decode(in, l.o.Decoding, l.o.Tables)
 	q.from(l, c, r, now)
 	if q.Under == nil {
 		code = ua.StatusBadSecurityPolicyRejected
@@ -278,7 +278,7 @@ func (q *call) from(l *Listener, c *conn, r *http.Request, now time.Time) {
 
 // decode makes OPC UA Binary of a body, which it takes over. A code other than
 // Good says that it cannot, and handle whom to tell.
-func (q *call) decode(in *buffer.Buffer, limits *decodingLimits) (handle uint32, code ua.StatusCode) {
+func (q *call) decode(in *buffer.Buffer, limits *decodingLimits, tables func() *uajson.Context) (handle uint32, code ua.StatusCode) {
 	q.Read = int64(len(in.B))
 	if !q.media.json {
 		q.object = stripObject(in)
@@ -288,7 +288,8 @@ func (q *call) decode(in *buffer.Buffer, limits *decodingLimits) (handle uint32,
 	defer in.Release()
 	q.Binary = buffer.Get(len(in.B))
 	var err error
-	q.Binary.B, q.form, err = uajson.AppendBinary(q.Binary.B, in.B, limits)
+	q.tables = tables
+	q.Binary.B, q.form, err = tables().AppendBinary(q.Binary.B, in.B, limits)
 	if err != nil {
 		handle, _ = uajson.RequestHandle(in.B)
 		return handle, uastatus.Code(err)

@@ -51,7 +51,7 @@ func (j *jsonCall) Respond(body []byte, _ ua.StatusCode, _ time.Duration) error 
 	c := j.conn
 	text := buffer.Get(4 * len(body))
 	defer text.Release()
-	b, err := uajson.AppendJSON(text.B, body, j.form, c.server.decoding)
+	b, err := c.server.tables().AppendJSON(text.B, body, j.form, c.server.decoding)
 	if err != nil {
 		return uastatus.New(ua.StatusBadResponseTooLarge, "respond", err)
 	}

@@ -272,7 +272,7 @@ func (c *jsonConn) message(r io.Reader, now time.Time) {
 	call.From, call.Under, call.At, call.Ctx, call.Read = &c.peer, security.None, now, c.ctx, int64(len(text.B))
 	call.Binary = buffer.Get(len(text.B))
 	var err error
-	call.Binary.B, call.form, err = uajson.AppendBinary(call.Binary.B, text.B, c.server.decoding)
+	call.Binary.B, call.form, err = c.server.tables().AppendBinary(call.Binary.B, text.B, c.server.decoding)
 	c.mu.Lock()
 	c.outstanding++
 	c.mu.Unlock()

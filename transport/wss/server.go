@@ -18,6 +18,7 @@ import (
 	"github.com/breakwater-ua/breakwater/transport"
 	"github.com/breakwater-ua/breakwater/transport/uatcp"
 	"github.com/breakwater-ua/breakwater/uabinary"
+	"github.com/breakwater-ua/breakwater/uajson"
 	"github.com/coder/websocket"
 	"github.com/gopcua/opcua/ua"
 )
@@ -50,6 +51,10 @@ type Options struct {
 	RetryAfter func(now time.Time) time.Duration
 	// Decoding bounds JSON messages; nil = the defaults.
 	Decoding *uabinary.Limits
+	// Tables are the server's NamespaceArray and ServerArray of the moment, with
+	// which JSON has ids with their URIs (OPC 10000-6 §5.4.2.10, NodeId). It is
+	// asked twice for each request. nil = ids have their indexes.
+	Tables func() *uajson.Context
 
 	// Closed is told of each end of a connection with opcua+uajson, for metrics;
 	// nil = nobody.
@@ -65,6 +70,7 @@ type Server struct {
 	offered  []string
 	log      *slog.Logger
 	decoding *uabinary.Limits
+	tables   func() *uajson.Context // never nil
 
 	wg sync.WaitGroup // JSON connections
 
@@ -75,7 +81,10 @@ type Server struct {
 
 // NewServer returns a Server, or an error that names the bad option.
 func NewServer(o Options) (*Server, error) {
-	s := &Server{o: o, limits: o.LiveLimits, log: o.Logger, decoding: o.Decoding, conns: make(map[*jsonConn]struct{})}
+	s := &Server{o: o, limits: o.LiveLimits, log: o.Logger, decoding: o.Decoding, tables: o.Tables, conns: make(map[*jsonConn]struct{})}
+	if s.tables == nil {
+		s.tables = func() *uajson.Context { return nil }
+	}
 	if s.limits == nil {
 		s.limits = transport.NewLiveLimits(o.Limits)
 	}
