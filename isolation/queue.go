@@ -19,8 +19,6 @@ type Queue[T any] struct {
 type Entry[T any] struct {
 	Value T
 	Owner *Owner
-	// Cost weighs the entry when the queue looks for the owner who holds most.
-	Cost int64
 
 	lane       *lane[T]
 	prev, next *Entry[T]
@@ -32,7 +30,6 @@ type lane[T any] struct {
 	weight      int
 	first, last *Entry[T]
 	n           int
-	cost        int64
 	prev, next  *lane[T]
 }
 
@@ -70,7 +67,6 @@ func (q *Queue[T]) Push(e *Entry[T]) {
 	}
 	l.last = e
 	l.n++
-	l.cost += e.Cost
 	q.n++
 }
 
@@ -131,19 +127,23 @@ func (q *Queue[T]) RemoveAll(of func(*Entry[T]) bool) (out []*Entry[T]) {
 	return out
 }
 
-// Displace takes out the newest entry of the owner that holds the largest cost
-// and returns it, or nil when that is the newcomer itself or nobody holds more
-// than fair, the newcomer's share.
-func (q *Queue[T]) Displace(newcomer *Owner, fair int64) *Entry[T] {
+// Displace takes the newest entry of the owner that holds most out and returns
+// it, or nil when that is the newcomer itself or nobody holds more than most. holds
+// says what an owner holds, by its newest entry. It is called with the queue
+// locked and must not use it.
+func (q *Queue[T]) Displace(newcomer *Owner, most int64, holds func(newest *Entry[T]) int64) *Entry[T] {
 	q.mu.Lock()
 	defer q.mu.Unlock()
+	if q.fifo {
+		return nil
+	}
 	var heaviest *lane[T]
 	for l, n := q.turn, len(q.lanes); n > 0; l, n = l.next, n-1 {
-		if heaviest == nil || l.cost > heaviest.cost {
-			heaviest = l
+		if held := holds(l.last); held > most {
+			heaviest, most = l, held
 		}
 	}
-	if q.fifo || heaviest == nil || heaviest.key == newcomer.key || heaviest.cost <= fair {
+	if heaviest == nil || heaviest.key == newcomer.key {
 		return nil
 	}
 	e := heaviest.last
@@ -192,7 +192,6 @@ func (q *Queue[T]) unlink(e *Entry[T]) {
 	}
 	e.lane, e.prev, e.next = nil, nil, nil
 	l.n--
-	l.cost -= e.Cost
 	q.n--
 	if l.n > 0 {
 		return

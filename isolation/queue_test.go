@@ -95,16 +95,17 @@ func TestQueueDisplacesTheNewestOfTheHeaviest(t *testing.T) {
 	o := ownersOf(t, 1, 1, 1)
 	q := NewQueue[int](false)
 	for v := range 5 {
-		q.Push(&Entry[int]{Value: v, Owner: o[0], Cost: 10})
+		q.Push(&Entry[int]{Value: v, Owner: o[0]})
 	}
-	q.Push(&Entry[int]{Value: 7, Owner: o[1], Cost: 20})
-	if e := q.Displace(o[0], 10); e != nil {
+	q.Push(&Entry[int]{Value: 7, Owner: o[1]})
+	holds := func(e *Entry[int]) int64 { return map[*Owner]int64{o[0]: 50, o[1]: 20}[e.Owner] }
+	if e := q.Displace(o[0], 10, holds); e != nil {
 		t.Errorf("the heaviest displaced itself: %v", e.Value)
 	}
-	if e := q.Displace(o[2], 60); e != nil {
-		t.Errorf("nobody holds more than fair: %v", e.Value)
+	if e := q.Displace(o[2], 50, holds); e != nil {
+		t.Errorf("nobody holds more than most: %v", e.Value)
 	}
-	if e := q.Displace(o[2], 20); e == nil || e.Value != 4 {
+	if e := q.Displace(o[2], 20, holds); e == nil || e.Value != 4 {
 		t.Errorf("displaced %v", e)
 	}
 	if got := len(q.Drain()); got != 5 || q.Len() != 0 || q.Owners() != 0 {
@@ -124,7 +125,7 @@ func TestQueueLosesNothing(t *testing.T) {
 		for range 500 {
 			switch r.IntN(5) {
 			case 0, 1:
-				e := &Entry[int]{Value: next, Owner: o[r.IntN(len(o))], Cost: int64(r.IntN(9))}
+				e := &Entry[int]{Value: next, Owner: o[r.IntN(len(o))]}
 				next++
 				waiting = append(waiting, e)
 				q.Push(e)
@@ -140,7 +141,7 @@ func TestQueueLosesNothing(t *testing.T) {
 					}
 				}
 			case 4:
-				if e := q.Displace(o[r.IntN(len(o))], int64(r.IntN(5))); e != nil {
+				if e := q.Displace(o[r.IntN(len(o))], int64(r.IntN(5)), func(e *Entry[int]) int64 { return int64(e.Value % 7) }); e != nil {
 					out[e.Value]++
 				}
 			}
@@ -177,7 +178,7 @@ func TestQueueRemoveAll(t *testing.T) {
 	for mask := range 1 << 6 { // every subset of six entries
 		q := NewQueue[int](false)
 		for i := range 6 {
-			q.Push(&Entry[int]{Value: i, Owner: o[i%3], Cost: 1})
+			q.Push(&Entry[int]{Value: i, Owner: o[i%3]})
 		}
 		gone := q.RemoveAll(func(e *Entry[int]) bool { return mask>>e.Value&1 == 1 })
 		for _, e := range gone {

@@ -171,9 +171,12 @@ func (p *Provider) RunSlots() (used, capacity int64) {
 	return p.levels[runSlot].used, p.levels[runSlot].capacity
 }
 
-// UnderFairShare reports whether an owner holds less of a stage than its
-// capacity divided by the owners present, and that share.
-func (p *Provider) UnderFairShare(o *Owner, s Stage) (fair int64, under bool) {
+// UnderFairShare reports whether an owner that wants amount of a stage holds less
+// of it than its fair share, which is its capacity divided by the owners present
+// and may be less than one unit. most is what another owner may hold without
+// having to give a place up for it: the fair share, and at least what the first
+// would hold then, so that no place goes to and fro between equals.
+func (p *Provider) UnderFairShare(o *Owner, s Stage, amount int64) (most int64, under bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	n := int64(p.present)
@@ -183,6 +186,7 @@ func (p *Provider) UnderFairShare(o *Owner, s Stage) (fair int64, under bool) {
 	} else {
 		n++
 	}
-	fair = p.levels[s].capacity / max(n, 1)
-	return fair, held < fair
+	n = max(n, 1)
+	capacity := p.levels[s].capacity
+	return max(capacity/n, held+amount), held <= (capacity-1)/n // held < capacity ÷ n
 }

@@ -1,6 +1,9 @@
 package isolation
 
-import "testing"
+import (
+	"fmt"
+	"testing"
+)
 
 func TestRequestChangesPlaces(t *testing.T) {
 	plan := tiny(Balanced, 10, 1, 1, 1, 100)
@@ -65,5 +68,36 @@ func TestAdmitBlockingSaturates(t *testing.T) {
 	l[0].Release()
 	if r, _ := p.AdmitBlocking(&l[2], o, 1); r != Granted {
 		t.Fatal(r)
+	}
+}
+
+// A share is capacity ÷ owners present, fractions included.
+func TestUnderFairShare(t *testing.T) {
+	for _, c := range []struct {
+		owners         int // that hold one unit each, the asker not among them
+		capacity, held int64
+		most           int64
+		under          bool
+	}{
+		{0, 4, 0, 4, true}, {0, 4, 3, 4, true}, {0, 4, 4, 5, false},
+		{1, 4, 1, 2, true}, {1, 4, 2, 3, false},
+		{2, 4, 1, 2, true}, {2, 4, 2, 3, false}, // 4/3
+		{9, 4, 0, 1, true}, {9, 4, 1, 2, false}, // 2/5
+	} {
+		p := NewProvider(tiny(FairShare, 100, 0, 0, 0, 100))
+		var l Lease
+		for i := range c.owners {
+			p.Admit(new(Lease), issue(t, p, fmt.Sprint("other", i), Established), []Claim{{Connection, 1}})
+		}
+		o := issue(t, p, "asker", Established)
+		if c.held > 0 {
+			if r := p.Admit(&l, o, []Claim{{RequestQueue, c.held}}); r != Granted {
+				t.Fatal(r)
+			}
+		}
+		p.levels[RequestQueue].capacity = c.capacity
+		if most, under := p.UnderFairShare(o, RequestQueue, 1); most != c.most || under != c.under {
+			t.Errorf("%+v: %d, %v", c, most, under)
+		}
 	}
 }

@@ -196,6 +196,68 @@ func TestFullQueueGivesOver(t *testing.T) {
 	})
 }
 
+// Who has less than its share gets a place, whichever stage is full and however
+// many others are there: with more owners than places a share is less than one.
+func TestGiveOver(t *testing.T) {
+	const size = 64 << 10
+	bytes := narrow(1, 100)
+	bytes.Stages = append(bytes.Stages, isolation.StageOptions{Stage: isolation.RequestQueueBytes, Capacity: isolation.Amount(5 * size)})
+	for _, c := range []struct {
+		name      string
+		isolation isolation.Options
+		idle      int // other owners
+		places    int // that one with nothing gets of the five that the hog fills
+	}{
+		{"requests", narrow(1, 4), 0, 2},
+		{"requests, as many owners as places", narrow(1, 4), 2, 1},
+		{"requests, more owners than places", narrow(1, 4), 8, 1},
+		{"bytes", bytes, 0, 2}, // the third would be more than half of five
+		{"bytes, more owners than places", bytes, 8, 1},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			inBubble(t, stack.Options{Isolation: c.isolation, Limits: stack.Limits{MaxMessageSize: size}}, func(s *site) {
+				gate := make(chan struct{})
+				m := s.srv.AddressSpace().Namespace("urn:plant").Method("Wait", nil, nil,
+					func(context.Context, *addressspace.Call) ([]any, error) { <-gate; return nil, nil })
+				call := func(p *peer) <-chan response {
+					w := p.start(p.encode(&ua.CallRequest{RequestHeader: p.header(), MethodsToCall: []*ua.CallMethodRequest{{ObjectID: numeric(85), MethodID: m.ID().UA()}}}))
+					synctest.Wait()
+					return w
+				}
+				hog, other := s.from("192.0.2.10:1").login(), s.from("192.0.2.20:1").login()
+				for i := range c.idle {
+					s.from(fmt.Sprintf("192.0.2.%d:1", 100+i))
+				}
+				var hogs, others []<-chan response
+				for range 5 {
+					hogs = append(hogs, call(hog))
+				}
+				for range c.places + 1 {
+					others = append(others, call(other))
+				}
+				if _, code := other.result(<-others[c.places]); code != uastatus.BadServerTooBusy {
+					t.Errorf("past its share: %v", code)
+				}
+				close(gate)
+				for _, w := range others[:c.places] {
+					if _, code := other.result(<-w); code != ua.StatusOK {
+						t.Errorf("one within its share: %v", code)
+					}
+				}
+				for i, w := range hogs {
+					want := ua.StatusOK
+					if i >= len(hogs)-c.places {
+						want = uastatus.BadServerTooBusy
+					}
+					if _, code := hog.result(<-w); code != want {
+						t.Errorf("the hog's request %d: %v, want %v", i, code, want)
+					}
+				}
+			})
+		})
+	}
+}
+
 // Random requests, cancels, closes and a stop: each request gets exactly one
 // answer or the end of its connection, and every lease comes back (inBubble
 // looks at those).

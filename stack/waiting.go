@@ -47,24 +47,38 @@ func (w *waiting) pop() *request {
 	return e.Value
 }
 
-// claimPlace admits a request to the queue. When that is full, a caller that
-// holds less than its fair share gets the place of the newest request of whoever
-// holds most.
+// claimPlace admits a request to the queue. When that is full, of requests or of
+// their bytes, a caller that holds less than its fair share gets the place of the
+// newest request of whoever holds most.
 func (d *dispatcher) claimPlace(r *request, bytes int64) isolation.Reason {
 	stage, reason := d.provider.AdmitQueued(&r.lease, r.owner, bytes, r.Entry.MayPark)
-	if reason != isolation.Capacity || stage == isolation.ParkedRequest {
+	var amount int64
+	switch {
+	case reason != isolation.Capacity:
+		return reason
+	case stage == isolation.RequestQueue:
+		amount = 1
+	case stage == isolation.RequestQueueBytes:
+		amount = bytes
+	default:
 		return reason
 	}
-	fair, under := d.provider.UnderFairShare(r.owner, isolation.RequestQueue)
+	most, under := d.provider.UnderFairShare(r.owner, stage, amount)
 	if !under {
 		return reason
+	}
+	holds := func(newest *isolation.Entry[*request]) int64 {
+		if newest.Value.lease.Amount(stage) < amount {
+			return 0 // its place would not do
+		}
+		return d.provider.OwnerUsed(newest.Owner, stage)
 	}
 	first, second := &d.short, &d.slow
 	if r.Entry.MayBlock {
 		first, second = second, first
 	}
 	for _, w := range [...]*waiting{first, second} {
-		e := w.queue.Displace(r.owner, fair)
+		e := w.queue.Displace(r.owner, most, holds)
 		if e == nil {
 			continue
 		}
@@ -145,7 +159,7 @@ func (d *dispatcher) wait(r *request, m carrier, w *waiting) {
 // enqueue makes a detached request wait.
 func (d *dispatcher) enqueue(r *request, w *waiting) {
 	r.waited = true
-	e := &isolation.Entry[*request]{Value: r, Owner: r.owner, Cost: 1}
+	e := &isolation.Entry[*request]{Value: r, Owner: r.owner}
 	ctx, ch := r.ctx, r.ch // once it is pushed, r belongs to whoever takes e out
 	context.AfterFunc(ctx, func() { d.abandon(w, e, ctx) })
 	w.n.Add(1)
