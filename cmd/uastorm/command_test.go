@@ -28,11 +28,17 @@ func uastorm(ctx context.Context, args ...string) (code int, stdout, stderr stri
 	return exitCode(err), out.String(), errs.String()
 }
 
-// serve starts a server until the test ends and returns its URL.
+// serve starts a server until the test ends and returns its URL of opc.tcp.
 func serve(t *testing.T) string {
 	t.Helper()
+	return serveOver(t, load.SchemeTCP)
+}
+
+// serveOver is serve for any scheme.
+func serveOver(t *testing.T, scheme string) string {
+	t.Helper()
 	srv, err := stack.NewServer(stack.Options{
-		ApplicationName: "uastorm's test server", Endpoints: []string{"opc.tcp://127.0.0.1:0"}, Logger: slog.New(slog.DiscardHandler),
+		ApplicationName: "uastorm's test server", Endpoints: []string{scheme + "://127.0.0.1:0"}, Logger: slog.New(slog.DiscardHandler),
 		Security: stack.Security{Policies: stack.NoPolicies, AllowNone: true, AllowAnonymous: true},
 	})
 	if err != nil {

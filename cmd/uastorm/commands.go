@@ -143,14 +143,20 @@ func (a *app) newFlood() *cobra.Command {
 		Long: `Misbehave in chosen ways, each over so many connections at once, beside a light
 steady load. Connections that the server ends are opened again. The result says
 what the server took, how long it bore it, and with which words it ended it; at
-the end everything is closed, sessions too.`,
+the end everything is closed, sessions too.
+
+Not everything is possible over every transport:
+  opc.tcp    --chunks --slow-chunks --silent --hellos --opn --slow-readers --sessions
+  opc.wss    the same, in WebSocket frames; --tls-silent --slow-headers
+  opc.https  --silent --tls-silent --slow-headers --slow-bodies --sessions`,
 		Example: `  uastorm flood opc.tcp://localhost:4840 --chunks 20 --slow-chunks 20
   uastorm flood opc.tcp://localhost:4840 --silent 500 --duration 30s
-  uastorm flood opc.tcp://localhost:4840 --opn 50 --limit readP99=100ms`,
+  uastorm flood opc.tcp://localhost:4840 --opn 50 --limit readP99=100ms
+  uastorm flood opc.https://localhost:4843 --slow-headers 100 --slow-bodies 100`,
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if f == (load.Flood{}) {
-				return fails(exitUsage, errors.New("choose what to do: --chunks, --slow-chunks, --silent, --hellos, --opn, --slow-readers, --sessions"))
+				return fails(exitUsage, errors.New("choose what to do: --chunks, --slow-chunks, --silent, --tls-silent, --hellos, --slow-headers, --slow-bodies, --opn, --slow-readers, --sessions"))
 			}
 			p := &load.Plan{Name: "flood", Steady: s.Steady, Phases: []load.Phase{
 				{Name: "before", Duration: 3 * time.Second},
@@ -167,7 +173,10 @@ the end everything is closed, sessions too.`,
 	fl.IntVar(&f.Chunks, "chunks", 0, "connections with messages that never end, chunk after chunk")
 	fl.IntVar(&f.SlowChunks, "slow-chunks", 0, "the same, a chunk every 100 ms")
 	fl.IntVar(&f.Silent, "silent", 0, "connections that say nothing")
+	fl.IntVar(&f.TLSSilent, "tls-silent", 0, "connections that say nothing after the handshake of TLS")
 	fl.IntVar(&f.Hellos, "hellos", 0, "connections that say nothing after their Hello")
+	fl.IntVar(&f.SlowHeaders, "slow-headers", 0, "HTTP requests with header after header, one every 100 ms, that never end")
+	fl.IntVar(&f.SlowBodies, "slow-bodies", 0, "HTTP requests whose body comes byte by byte")
 	fl.IntVar(&f.OPN, "opn", 0, "connections with OpenSecureChannel requests that cost the server a decryption and the sender nothing (policy None: that open channels)")
 	fl.IntVar(&f.SlowReaders, "slow-readers", 0, "sessions that ask for much and read nothing")
 	fl.IntVar(&f.Sessions, "sessions", 0, "sessions that are created and never activated")

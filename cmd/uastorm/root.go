@@ -13,7 +13,9 @@ type app struct {
 	stdout, stderr io.Writer
 }
 
-const rootLong = `uastorm load-tests any OPC UA server over opc.tcp.
+const rootLong = `uastorm load-tests any OPC UA server over opc.tcp, opc.wss and opc.https: the
+URL says which. What TLS certificate the server has does not matter, unless
+--tls-ca says whose it must be.
 
 It refuses targets that are not on this machine or in a private network unless
 --i-own-this-server says that they are yours, has hard bounds (50,000 clients,

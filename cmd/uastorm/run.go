@@ -68,6 +68,9 @@ func (r *runner) run(ctx context.Context, url string) error {
 	if err != nil {
 		return err
 	}
+	if err := r.plan.For(address.Scheme()); err != nil {
+		return fails(exitUsage, err)
+	}
 	if have, need := descriptors(), uint64(r.plan.Connections()+spareDescriptors); have > 0 && need > have {
 		return fails(exitUsage, fmt.Errorf("%d connections need as many open files; this process may have %d: see ulimit -n", need, have))
 	}

@@ -35,6 +35,7 @@ type targetFlags struct {
 	userCertificate   string
 	userKey           string
 	serverCertificate string
+	tlsCA             string
 	pki               string
 	timeout           time.Duration
 	sessionTimeout    time.Duration
@@ -52,6 +53,7 @@ func (f *targetFlags) add(s *pflag.FlagSet) {
 	s.StringVar(&f.userCertificate, "user-certificate", "", "`file` with the user's certificate, DER or PEM, for --identity certificate")
 	s.StringVar(&f.userKey, "user-key", "", "`file` with its private key, PEM")
 	s.StringVar(&f.serverCertificate, "server-certificate", "", "`file` with the certificate that the server must have, DER or PEM (default: whatever its endpoint says)")
+	s.StringVar(&f.tlsCA, "tls-ca", "", "`file` with the authorities, PEM, that the TLS certificate of opc.wss and opc.https must be signed by, for the URL's host name (default: any certificate will do, a load test has no secrets)")
 	s.StringVar(&f.pki, "pki", "", "`folder` of uastorm's own certificate, made at the first secured run (default breakwater/uastorm in the user's configuration folder); \""+temporary+"\" makes one for this run")
 	s.DurationVar(&f.timeout, "timeout", 30*time.Second, "longest `time` of one call, or of connecting")
 	s.DurationVar(&f.sessionTimeout, "session-timeout", 10*time.Minute, "session timeout to ask for")
@@ -105,6 +107,16 @@ func (f *targetFlags) security() (s load.Security, err error) {
 	if f.serverCertificate != "" {
 		if s.ServerCertificate, err = certificateFile(f.serverCertificate); err != nil {
 			return s, err
+		}
+	}
+	if f.tlsCA != "" {
+		text, err := os.ReadFile(f.tlsCA)
+		if err != nil {
+			return s, err
+		}
+		s.RootCAs = x509.NewCertPool()
+		if !s.RootCAs.AppendCertsFromPEM(text) {
+			return s, fmt.Errorf("--tls-ca %s: no certificate", f.tlsCA)
 		}
 	}
 	s.Identity, err = f.user()

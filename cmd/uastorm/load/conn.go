@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/breakwater-ua/breakwater/client"
 	"github.com/breakwater-ua/breakwater/client/reconnect"
 	"github.com/breakwater-ua/breakwater/securechannel"
 	"github.com/breakwater-ua/breakwater/transport"
@@ -32,13 +33,20 @@ var errTimeout = uastatus.New(ua.StatusBadTimeout, "no answer in time", nil)
 // errCut is what ends a connection that the run cuts on purpose.
 var errCut = uastatus.New(ua.StatusBadConnectionClosed, "cut on purpose", nil)
 
-// A conn is one SecureChannel. Until serve it does one thing at a time, by call;
-// from then on requests go out with send and their answers come to functions.
+// A conn is one SecureChannel, or what stands for it over opc.https: one client's
+// HTTP connections. Until serve it does one thing at a time, by call; from then on
+// requests go out with send and their answers come to functions.
 type conn struct {
 	t     *Target
-	ch    *securechannel.Client
-	nc    net.Conn
+	ch    client.Channel
+	nc    net.Conn   // the TCP connection under it; nil: opc.https
+	web   *sockets   // the TCP connections of opc.https
 	token *ua.NodeID // AuthenticationToken of the session on it
+	// broken says that call has ended with the channel's end.
+	broken bool
+	// leaving says that the session is being closed: what becomes of requests on it
+	// is of no interest.
+	leaving atomic.Bool
 
 	handle atomic.Uint32
 
@@ -53,29 +61,57 @@ type pending struct {
 	late   time.Time // zero: it may take for ever, as Publish does
 }
 
-// open connects from an address and opens a channel.
+// open connects from an address and opens a channel. Over opc.https nothing is
+// sent before the first request.
 func (t *Target) open(ctx context.Context, from net.IP, buffer int) (*conn, error) {
 	ctx, cancel := context.WithTimeout(ctx, t.timeout)
 	defer cancel()
-	nc, err := t.dial(ctx, from)
-	if err != nil {
-		return nil, err
-	}
-	ch, err := securechannel.Dial(ctx, nc, securechannel.ClientConfig{
-		EndpointURL: t.URL, Policy: t.Policy, Mode: t.Mode, Key: t.Key, ServerCertificate: t.certificate,
+	c := &conn{t: t}
+	k := &sockets{address: &t.Address, from: from}
+	ch, err := client.ByScheme{Dial: k.dial}.Open(ctx, client.ChannelConfig{
+		URL: t.url, Policy: t.Policy, Mode: t.Mode, Key: t.Key, ServerCertificate: t.certificate, TLS: t.tls,
 		Lifetime: tokenLifetime, Limits: transport.Limits{ReceiveBufferSize: buffer, SendBufferSize: buffer},
 	})
 	if err != nil {
-		_ = nc.Close()
+		k.close()
 		return nil, err
 	}
-	return &conn{t: t, ch: ch, nc: nc}, nil
+	c.ch = ch
+	if t.Scheme() == SchemeHTTPS {
+		c.web = k
+	} else {
+		c.nc = k.first()
+	}
+	return c, nil
+}
+
+// raw is the SecureChannel itself, for those who misuse it: of opc.tcp and opc.wss.
+func (c *conn) raw() *securechannel.Client { return c.ch.(*securechannel.Client) }
+
+// deadline bounds all reading and writing; zero: it has no bound. Requests of
+// opc.https have bounds of their own.
+func (c *conn) deadline(at time.Time) {
+	if c.nc != nil {
+		_ = c.nc.SetDeadline(at)
+	}
 }
 
 // close ends the channel in order; its session stays with the server.
 func (c *conn) close() {
-	_ = c.nc.SetDeadline(time.Now().Add(time.Second))
+	c.deadline(time.Now().Add(time.Second))
 	_ = c.ch.Close()
+}
+
+// drop ends the channel without a word more on the network than TCP's.
+func (c *conn) drop() {
+	if c.nc == nil {
+		_ = c.ch.Close()
+		return
+	}
+	_ = c.nc.Close()
+	if c.t.Scheme() == SchemeWSS {
+		_ = c.ch.Close() // what is above the connection
+	}
 }
 
 // cut drops the connection as a failing network does. serve returns the reason.
@@ -85,10 +121,12 @@ func (c *conn) cut(why error) {
 		c.dead = why
 	}
 	c.mu.Unlock()
-	if tcp, ok := c.nc.(*net.TCPConn); ok {
-		_ = tcp.SetLinger(0) // RST
+	if c.nc != nil {
+		reset(c.nc)
+		return
 	}
-	_ = c.nc.Close()
+	c.web.reset()
+	_ = c.ch.Close()
 }
 
 // encode fills the header in and encodes a request.
@@ -120,30 +158,75 @@ func decode(body []byte) (ua.Response, error) {
 	return rs, reconnect.ResponseError(rs.Header())
 }
 
-// call sends a request and waits for its answer. Only before serve.
+// call sends a request and waits for its answer. Only before serve. When ctx ends
+// it gives up: over opc.tcp at once, over the others after lastWords, for there a
+// request that was given up leaves no connection on which its session could be
+// closed.
 func (c *conn) call(ctx context.Context, rq ua.Request) (ua.Response, error) {
 	body, err := c.encode(rq)
 	if err != nil {
 		return nil, err
 	}
+	if c.nc == nil {
+		return c.post(ctx, body)
+	}
 	if err := c.nc.SetDeadline(time.Now().Add(c.t.timeout)); err != nil {
 		return nil, err
 	}
-	stop := context.AfterFunc(ctx, func() { _ = c.nc.SetDeadline(time.Unix(1, 0)) })
+	stop := context.AfterFunc(ctx, func() {
+		at := time.Unix(1, 0)
+		if c.t.Scheme() == SchemeWSS {
+			at = time.Now().Add(lastWords)
+		}
+		_ = c.nc.SetDeadline(at)
+	})
 	defer stop()
+	return c.exchange(body)
+}
+
+// post is call over opc.https.
+func (c *conn) post(ctx context.Context, body []byte) (ua.Response, error) {
+	bound, cancel := context.WithTimeout(context.WithoutCancel(ctx), c.t.timeout)
+	defer cancel()
+	defer context.AfterFunc(ctx, func() { time.AfterFunc(lastWords, cancel) })()
+	defer context.AfterFunc(bound, func() { _ = c.ch.Close() })()
+	rs, err := c.exchange(body)
+	switch {
+	case err == nil || bound.Err() == nil:
+		return rs, err
+	case ctx.Err() != nil:
+		return nil, errors.Join(ctx.Err(), err)
+	}
+	return nil, errTimeout
+}
+
+// exchange is one request and its answer.
+func (c *conn) exchange(body []byte) (ua.Response, error) {
 	id := c.ch.NextRequestID()
 	if err := c.ch.Send(id, body); err != nil {
+		c.broken = !errors.Is(err, ua.StatusBadRequestTooLarge)
 		return nil, err
 	}
 	for {
 		got, body, err := c.ch.Receive()
 		if err != nil {
+			c.broken = !single(err)
 			return nil, err
 		}
 		if got == id {
 			return decode(bytes.Clone(body)) // NodeIds and nonces are kept
 		}
 	}
+}
+
+// single says that an error of Receive concerns one request, and the channel
+// lives on.
+func single(err error) bool {
+	var (
+		abort *securechannel.Abort
+		one   *client.RequestError
+	)
+	return errors.As(err, &abort) || errors.As(err, &one)
 }
 
 // as makes sure of a response's type.
@@ -161,7 +244,7 @@ func as[T ua.Response](rs ua.Response, err error) (t T, _ error) {
 // serve hands answers to those who wait for them until the connection ends, and
 // says why. It is the only goroutine of an idle client.
 func (c *conn) serve() error {
-	_ = c.nc.SetDeadline(time.Time{})
+	c.deadline(time.Time{})
 	var err error
 	for {
 		var (
@@ -169,8 +252,7 @@ func (c *conn) serve() error {
 			body []byte
 		)
 		id, body, err = c.ch.Receive()
-		var abort *securechannel.Abort
-		if err != nil && !errors.As(err, &abort) {
+		if err != nil && !single(err) {
 			break
 		}
 		c.mu.Lock()
@@ -189,7 +271,7 @@ func (c *conn) serve() error {
 	rest := c.pending
 	c.pending = nil
 	c.mu.Unlock()
-	_ = c.nc.Close()
+	c.drop()
 	c.ch.Release()
 	now := time.Now()
 	for _, p := range rest {
@@ -224,7 +306,9 @@ func (c *conn) send(rq ua.Request, limit time.Duration, answer func(body []byte,
 	c.pending[id] = p
 	c.mu.Unlock()
 	// A server that does not read must not hold the schedule up for ever.
-	_ = c.nc.SetWriteDeadline(now.Add(c.t.timeout))
+	if c.nc != nil {
+		_ = c.nc.SetWriteDeadline(now.Add(c.t.timeout))
+	}
 	if err := c.ch.Send(id, body); err != nil {
 		c.mu.Lock()
 		_, mine := c.pending[id]
@@ -242,16 +326,22 @@ func (c *conn) send(rq ua.Request, limit time.Duration, answer func(body []byte,
 
 // sweep gives up on requests whose time is over.
 func (c *conn) sweep(now time.Time) {
-	var late []pending
+	var (
+		late []pending
+		ids  []uint32
+	)
 	c.mu.Lock()
 	for id, p := range c.pending {
 		if !p.late.IsZero() && now.After(p.late) {
-			late = append(late, p)
+			late, ids = append(late, p), append(ids, id)
 			delete(c.pending, id)
 		}
 	}
 	c.mu.Unlock()
-	for _, p := range late {
+	for i, p := range late {
+		if k, ok := c.ch.(client.Canceler); ok {
+			k.Cancel(ids[i]) // its connection is wanted for others
+		}
 		p.answer(nil, now, errTimeout)
 	}
 }

@@ -92,14 +92,10 @@ func (f *Phase) describe() string {
 		}
 		add("%d clients connect %s", c.Clients, how)
 	}
-	if w := f.Flood; w != nil {
-		for _, k := range []struct {
-			n    int
-			what string
-		}{{w.Chunks, "chunk floods"}, {w.SlowChunks, "slow chunk floods"}, {w.Silent, "silent sockets"}, {w.Hellos, "sockets silent after Hello"},
-			{w.OPN, "OPN floods"}, {w.SlowReaders, "slow readers"}, {w.Sessions, "sessions never activated"}} {
-			if k.n > 0 {
-				add("%d %s", k.n, k.what)
+	if f.Flood != nil {
+		for _, k := range f.Flood.kinds() {
+			if *k.n > 0 {
+				add("%d %s", *k.n, k.what)
 			}
 		}
 	}

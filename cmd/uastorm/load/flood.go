@@ -2,6 +2,7 @@ package load
 
 import (
 	"context"
+	"errors"
 	"sync"
 	"time"
 
@@ -34,10 +35,10 @@ type FloodFacts struct {
 	Held, Peak int
 	// Longest is how long the server has borne one of them.
 	Longest time.Duration
-	// Bytes sent in chunks.
+	// Bytes sent in chunks, requests, headers or bodies.
 	Bytes int64
-	// Ended counts what ended or refused connections, by StatusCode's name; "silence"
-	// for a close without a word, "nothing" for no answer in time.
+	// Ended counts what ended or refused connections, by StatusCode's name or HTTP's
+	// status; "silence" for a close without a word, "nothing" for no answer in time.
 	Ended map[string]int
 }
 
@@ -57,39 +58,41 @@ type flood struct {
 func (e *Engine) flood(ctx context.Context, f *Flood) (floods []*flood) {
 	none := *e.target // chunks and silence need no security
 	none.Policy, none.Mode, none.Key = security.None, ua.MessageSecurityModeNone, nil
-	next := 0
-	for _, k := range []struct {
-		name string
-		n    int
-		once func(w *flood, ctx context.Context, i int) error
-	}{
-		{"chunks", f.Chunks, func(w *flood, ctx context.Context, i int) error { return w.chunks(ctx, &none, i, floodChunk, 0) }},
-		{"slow chunks", f.SlowChunks, func(w *flood, ctx context.Context, i int) error {
+	once := map[string]func(w *flood, ctx context.Context, i int) error{
+		"chunks": func(w *flood, ctx context.Context, i int) error { return w.chunks(ctx, &none, i, floodChunk, 0) },
+		"slowChunks": func(w *flood, ctx context.Context, i int) error {
 			return w.chunks(ctx, &none, i, slowChunk, slowInterval)
-		}},
-		{"silent", f.Silent, func(w *flood, ctx context.Context, i int) error { return w.silent(ctx, i, false) }},
-		{"hellos", f.Hellos, func(w *flood, ctx context.Context, i int) error { return w.silent(ctx, i, true) }},
-		{"OPN", f.OPN, (*flood).opn},
-		{"slow readers", f.SlowReaders, (*flood).slowReader},
-		{"sessions", f.Sessions, (*flood).neverActivated},
-	} {
-		if k.n == 0 {
+		},
+		"silent": (*flood).silent, "tlsSilent": (*flood).tlsSilent, "slowHeaders": (*flood).slowHeaders, "slowBodies": (*flood).slowBodies,
+		"hellos": (*flood).hello, "opn": (*flood).opn, "slowReaders": (*flood).slowReader, "sessions": (*flood).neverActivated,
+	}
+	next := 0
+	for _, k := range f.kinds() {
+		n := *k.n
+		if n == 0 {
 			continue
 		}
-		w := &flood{e: e, ctx: ctx, facts: FloodFacts{Kind: k.name, Connections: k.n, Ended: map[string]int{}}}
+		w := &flood{e: e, ctx: ctx, facts: FloodFacts{Kind: k.name, Connections: n, Ended: map[string]int{}}}
 		floods = append(floods, w)
-		for i := range k.n {
+		for i := range n {
 			at := next + i
 			w.work.Go(func() {
 				for more := true; more; more = pause(ctx, floodPause) {
-					w.ended(k.once(w, ctx, at))
+					w.ended(once[k.key](w, ctx, at))
 				}
 				w.cleanUp(at)
 			})
 		}
-		next += k.n
+		next += n
 	}
 	return floods
+}
+
+// sent counts bytes.
+func (w *flood) sent(n int) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.facts.Bytes += int64(n)
 }
 
 // session returns the session of a flooder and, unless s is nil, sets it.
@@ -167,11 +170,14 @@ func (w *flood) ended(err error) {
 	}
 	how, code, hint := classify(err)
 	name := uastatus.Name(code)
-	switch how {
-	case measure.BySilence:
+	var status httpStatus
+	switch {
+	case how == measure.BySilence:
 		name = "silence"
-	case measure.ByTimeout:
+	case how == measure.ByTimeout:
 		name = "nothing"
+	case errors.As(err, &status):
+		name = status.Error()
 	}
 	w.e.rec.Refused(how, code, hint)
 	w.mu.Lock()

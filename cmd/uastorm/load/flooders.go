@@ -5,7 +5,9 @@ import (
 	"context"
 	"encoding/binary"
 	"errors"
+	"io"
 	"math/rand/v2"
+	"net"
 	"sync"
 	"time"
 
@@ -13,6 +15,7 @@ import (
 	"github.com/breakwater-ua/breakwater/security"
 	"github.com/breakwater-ua/breakwater/transport"
 	"github.com/breakwater-ua/breakwater/transport/uatcp"
+	"github.com/breakwater-ua/breakwater/transport/wss"
 	"github.com/gopcua/opcua/ua"
 )
 
@@ -34,22 +37,21 @@ func (w *flood) chunks(ctx context.Context, t *Target, i, size int, every time.D
 		reader sync.WaitGroup
 		reason error
 	)
-	reader.Go(func() { _, _, reason = c.ch.Receive() })
-	size = min(size, c.ch.Parameters().BufferSize-64)
-	body, id := make([]byte, size), c.ch.NextRequestID()
+	ch := c.raw()
+	reader.Go(func() { _, _, reason = ch.Receive() })
+	size = min(size, ch.Parameters().BufferSize-64)
+	body, id := make([]byte, size), ch.NextRequestID()
 	for err == nil && (every == 0 || pause(ctx, every)) {
 		var n int
-		n, err = c.ch.Write(c.ch.Seal(securechannel.RawChunk{Final: 'C', RequestID: id, Body: body}))
-		w.mu.Lock()
-		w.facts.Bytes += int64(n)
-		w.mu.Unlock()
+		n, err = ch.Write(ch.Seal(securechannel.RawChunk{Final: 'C', RequestID: id, Body: body}))
+		w.sent(n)
 	}
 	_ = c.nc.SetReadDeadline(time.Now().Add(lastWords))
 	if ctx.Err() != nil {
 		_ = c.nc.SetReadDeadline(time.Unix(1, 0))
 	}
 	reader.Wait()
-	_ = c.nc.Close()
+	c.drop()
 	c.ch.Release()
 	if reason != nil {
 		return reason
@@ -57,31 +59,74 @@ func (w *flood) chunks(ctx context.Context, t *Target, i, size int, every time.D
 	return err
 }
 
-// silent connects and says nothing, or nothing after the Hello.
-func (w *flood) silent(ctx context.Context, i int, hello bool) error {
-	w.e.rec.Attempt()
-	dial, cancel := context.WithTimeout(ctx, w.e.target.timeout)
-	nc, err := w.e.target.dial(dial, w.e.sources.at(groupFlood, i))
-	cancel()
+// silent connects and says nothing.
+func (w *flood) silent(ctx context.Context, i int) error {
+	nc, err := w.connect(ctx, i)
 	if err != nil {
 		return w.refused(err)
 	}
 	defer nc.Close()
 	defer until(ctx, nc)()
-	if hello {
-		limits := transport.Limits{}.Resolved()
-		_ = nc.SetDeadline(time.Now().Add(w.e.target.timeout))
-		if _, err := uatcp.Connect(nc, nc, w.e.target.URL, &limits); err != nil {
-			return w.refused(err)
-		}
-		_ = nc.SetDeadline(time.Time{})
-		if ctx.Err() != nil {
-			return ctx.Err()
-		}
-	}
 	defer w.opened()()
-	_, err = uatcp.ReadMessage(nc, make([]byte, transport.MinBufferSize)) // what the server says to end it
+	if w.e.target.Scheme() == SchemeTCP {
+		return word(nc)
+	}
+	_, err = io.Copy(io.Discard, nc) // an alert of TLS is no word
+	return errors.Join(err, io.EOF)
+}
+
+// hello says nothing after its Hello.
+func (w *flood) hello(ctx context.Context, i int) error {
+	nc, stream, err := w.stream(ctx, i)
+	if err != nil {
+		return w.refused(err)
+	}
+	defer stream.Close()
+	defer until(ctx, nc)()
+	defer w.opened()()
+	return word(stream)
+}
+
+// word is what the server says to end a connection.
+func word(r io.Reader) error {
+	_, err := uatcp.ReadMessage(r, make([]byte, transport.MinBufferSize))
 	return err
+}
+
+// connect opens a TCP connection, and no more.
+func (w *flood) connect(ctx context.Context, i int) (net.Conn, error) {
+	w.e.rec.Attempt()
+	ctx, cancel := context.WithTimeout(ctx, w.e.target.timeout)
+	defer cancel()
+	return w.e.target.dial(ctx, w.e.sources.at(groupFlood, i))
+}
+
+// stream opens what carries the messages of OPC UA TCP, which may be the TCP
+// connection itself, and exchanges Hello and Acknowledge. Deadlines are for nc.
+func (w *flood) stream(ctx context.Context, i int) (nc, stream net.Conn, err error) {
+	t := w.e.target
+	w.e.rec.Attempt()
+	dial, cancel := context.WithTimeout(ctx, t.timeout)
+	defer cancel()
+	k := &sockets{address: &t.Address, from: w.e.sources.at(groupFlood, i)}
+	if t.Scheme() == SchemeWSS {
+		d := wss.Dialer{TLS: t.tlsConfig(), NetDial: k.dial}
+		stream, err = d.Dial(dial, t.webURL().String())
+	} else {
+		stream, err = k.dial(dial, "")
+	}
+	if err != nil {
+		k.close()
+		return nil, nil, answered(err)
+	}
+	nc = k.first()
+	defer until(dial, nc)()
+	limits := transport.Limits{}.Resolved()
+	if _, err := uatcp.Connect(stream, stream, t.URL, &limits); err != nil {
+		_ = stream.Close()
+		return nil, nil, err
+	}
+	return nc, stream, nil
 }
 
 // opn sends one OpenSecureChannel request and takes the answer. A secured one is
@@ -99,24 +144,19 @@ func (w *flood) opn(ctx context.Context, i int) error {
 		c.ch.Release()
 		return nil
 	}
-	w.e.rec.Attempt()
-	dial, cancel := context.WithTimeout(ctx, t.timeout)
-	defer cancel()
-	nc, err := t.dial(dial, w.e.sources.at(groupFlood, i))
+	nc, stream, err := w.stream(ctx, i)
 	if err != nil {
 		return w.refused(err)
 	}
-	defer nc.Close()
-	defer until(dial, nc)()
-	limits := transport.Limits{}.Resolved()
-	if _, err := uatcp.Connect(nc, nc, t.URL, &limits); err != nil {
-		return w.refused(err)
-	}
-	if _, err := nc.Write(t.falseOpen()); err != nil {
+	defer stream.Close()
+	answer, cancel := context.WithTimeout(ctx, t.timeout)
+	defer cancel()
+	defer until(answer, nc)()
+	if _, err := stream.Write(t.falseOpen()); err != nil {
 		return w.refused(err)
 	}
 	done := w.opened()
-	_, err = uatcp.ReadMessage(nc, make([]byte, transport.MaxBufferSize))
+	_, err = uatcp.ReadMessage(stream, make([]byte, transport.MaxBufferSize))
 	done()
 	return err
 }
@@ -156,7 +196,7 @@ func (w *flood) slowReader(ctx context.Context, i int) error {
 	}
 	c := l.conn
 	defer func() {
-		_ = c.nc.Close()
+		c.drop()
 		c.ch.Release()
 	}()
 	done := w.opened()
@@ -170,9 +210,7 @@ func (w *flood) slowReader(ctx context.Context, i int) error {
 	for err == nil && ctx.Err() == nil {
 		err = c.ch.Send(c.ch.NextRequestID(), body) // blocks when the server reads no more
 		if err == nil {
-			w.mu.Lock()
-			w.facts.Bytes += int64(len(body))
-			w.mu.Unlock()
+			w.sent(len(body))
 		}
 	}
 	done()
@@ -197,17 +235,32 @@ func (c *conn) drain() (err error) {
 // endUnread closes the session, if there is one, whatever else has not been read,
 // and the connection: what a flood has left at the server ends with it.
 func (c *conn) endUnread() {
-	_ = c.nc.SetDeadline(time.Now().Add(lastWords))
 	var reader sync.WaitGroup
-	reader.Go(func() { _ = c.drain() }) // makes room for the server, and so for us
-	if c.token != nil {
-		if body, err := c.encode(&ua.CloseSessionRequest{DeleteSubscriptions: true}); err == nil {
+	if c.nc != nil {
+		c.deadline(time.Now().Add(lastWords))
+		reader.Go(func() { _ = c.drain() }) // makes room for the server, and so for us
+	}
+	c.bye()
+	reader.Wait()
+	c.ch.Release()
+}
+
+// bye closes the session, if there is one, and the channel. Somebody reads a
+// SecureChannel meanwhile, and nobody what stands for one over opc.https.
+func (c *conn) bye() {
+	rq := &ua.CloseSessionRequest{DeleteSubscriptions: true}
+	switch {
+	case c.token == nil:
+	case c.nc == nil:
+		bound, cancel := context.WithTimeout(context.Background(), lastWords)
+		_, _ = c.call(bound, rq)
+		cancel()
+	default:
+		if body, err := c.encode(rq); err == nil {
 			_ = c.ch.Send(c.ch.NextRequestID(), body)
 		}
 	}
 	_ = c.ch.Close()
-	reader.Wait()
-	c.ch.Release()
 }
 
 // neverActivated creates a session and leaves it at that.
@@ -217,17 +270,30 @@ func (w *flood) neverActivated(ctx context.Context, i int) error {
 	if err != nil {
 		return w.refused(err)
 	}
-	defer c.endUnread()
 	s, err := c.create(ctx)
 	if err != nil {
+		c.endUnread()
 		return w.refused(err)
 	}
 	c.token = s.token
-	defer w.opened()()
-	_ = c.nc.SetDeadline(time.Time{})
-	defer until(ctx, c.nc)()
+	done := w.opened()
+	c.deadline(time.Time{})
 	// A server may drop the session and keep the channel: asking would activate
-	// nothing, so what is seen here is how long the channel lives.
-	_, _, err = c.ch.Receive()
+	// nothing, so what is seen here is how long the channel lives. Over opc.https
+	// there is none, and so nothing to see.
+	ended := make(chan error, 1)
+	var reader sync.WaitGroup
+	if c.nc != nil {
+		reader.Go(func() { ended <- c.drain() })
+	}
+	select {
+	case err = <-ended:
+	case <-ctx.Done():
+	}
+	done()
+	c.deadline(time.Now().Add(lastWords))
+	c.bye()
+	reader.Wait()
+	c.ch.Release()
 	return err
 }

@@ -23,7 +23,7 @@ func TestIdentities(t *testing.T) {
 	if err := users.Add(accounts.User{Name: "alice"}, []byte("a good password")); err != nil {
 		t.Fatal(err)
 	}
-	s := newSite(t, func(o *stack.Options) {
+	s := newSite(t, SchemeTCP, func(o *stack.Options) {
 		o.Authenticator = &accounts.Identities{Anonymous: true, Users: users, Certificates: true}
 	})
 	key, err := ownKey()

@@ -141,12 +141,27 @@ func (s *site) left() string {
 	return ""
 }
 
-// inBubble runs a test against a server without security, in memory and on a fake
-// clock, and checks then that uastorm has left nothing behind.
+// overAll runs a test in a bubble for each scheme.
+func overAll(t *testing.T, change func(*stack.Options), f func(t *testing.T, s *site)) {
+	t.Helper()
+	for _, scheme := range Schemes() {
+		t.Run(scheme, func(t *testing.T) { inBubbleOver(t, scheme, change, f) })
+	}
+}
+
+// inBubble runs a test in a bubble over opc.tcp.
 func inBubble(t *testing.T, change func(*stack.Options), f func(t *testing.T, s *site)) {
 	t.Helper()
+	inBubbleOver(t, SchemeTCP, change, f)
+}
+
+// inBubbleOver runs a test against a server without security, in memory and on a
+// fake clock, and checks then that uastorm has left nothing behind.
+func inBubbleOver(t *testing.T, scheme string, change func(*stack.Options), f func(t *testing.T, s *site)) {
+	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		o := stack.Options{ApplicationName: "uastorm's test server", Logger: slog.New(slog.DiscardHandler),
+		link := scheme + "://192.0.2.2:4840"
+		o := stack.Options{ApplicationName: "uastorm's test server", Endpoints: []string{link}, Logger: slog.New(slog.DiscardHandler),
 			Security: stack.Security{Policies: stack.NoPolicies, AllowNone: true, AllowAnonymous: true}}
 		if change != nil {
 			change(&o)
@@ -154,18 +169,30 @@ func inBubble(t *testing.T, change func(*stack.Options), f func(t *testing.T, s 
 		s, counter := begin(t, o)
 		ln := memnet.Listen("192.0.2.2:4840")
 		var work sync.WaitGroup
-		work.Go(func() { _ = s.srv.Serve(ln) })
+		if scheme == SchemeTCP {
+			work.Go(func() { _ = s.srv.Serve(ln) })
+		} else {
+			work.Go(func() { _ = s.srv.ServeTLS(ln) })
+		}
 		ctx, cancel := context.WithCancel(t.Context())
 		work.Go(func() { count(ctx, counter) })
-		s.address = Address{URL: "opc.tcp://192.0.2.2:4840", Host: netip.MustParseAddrPort("127.0.0.1:4840"),
-			connect: func(ctx context.Context, from net.IP) (net.Conn, error) {
-				a, ok := netip.AddrFromSlice(from.To4())
-				if !ok {
-					a = netip.MustParseAddr("192.0.2.1")
-				}
-				c, err := ln.Dial(ctx, netip.AddrPortFrom(a, uint16(50_000+s.port.Add(1)%10_000)))
-				return stalling{c, s}, err
-			}}
+		address, err := Resolve(t.Context(), link, true)
+		if err != nil {
+			t.Fatal(err)
+		}
+		address.Host = netip.MustParseAddrPort("127.0.0.1:4840")
+		address.connect = func(ctx context.Context, from net.IP) (net.Conn, error) {
+			a, ok := netip.AddrFromSlice(from.To4())
+			if !ok {
+				a = netip.MustParseAddr("192.0.2.1")
+			}
+			c, err := ln.Dial(ctx, netip.AddrPortFrom(a, uint16(50_000+s.port.Add(1)%10_000)))
+			if err != nil {
+				return nil, err
+			}
+			return stalling{c, s}, nil
+		}
+		s.address = address
 		s.target = s.discover(t, Security{Policy: security.None})
 		f(t, s)
 		time.Sleep(time.Minute) // of the bubble: what the server keeps for a while is gone then
@@ -182,9 +209,10 @@ func inBubble(t *testing.T, change func(*stack.Options), f func(t *testing.T, s 
 
 // newSite starts a server with security on a socket until the test ends and checks
 // then that uastorm has left nothing behind.
-func newSite(t testing.TB, change ...func(*stack.Options)) *site {
+func newSite(t testing.TB, scheme string, change ...func(*stack.Options)) *site {
 	t.Helper()
 	o := serverOptions()
+	o.Endpoints = []string{scheme + "://127.0.0.1:0"}
 	for _, f := range change {
 		f(&o)
 	}

@@ -162,6 +162,7 @@ func (m *member) hold(ctx context.Context) error {
 func (m *member) leave(c *conn) {
 	m.e.leaving <- struct{}{}
 	defer func() { <-m.e.leaving }()
+	c.leaving.Store(true)
 	for range closeAttempts {
 		begun := time.Now()
 		answer := make(chan error, 1)
@@ -224,6 +225,9 @@ func (m *member) tick(now time.Time) {
 }
 
 func (m *member) renew(c *conn, now time.Time) {
+	if c.ch.Lifetime() == 0 {
+		return // opc.https has no token
+	}
 	m.renewMu.Lock()
 	// The next tick may be late for a short token.
 	due := !now.Add(m.interval()).Before(m.renewAt)

@@ -3,6 +3,8 @@ package load
 import (
 	"fmt"
 	"math"
+	"slices"
+	"strings"
 	"time"
 )
 
@@ -81,9 +83,15 @@ type Flood struct {
 	// can; SlowChunks one every 100 ms.
 	Chunks     int `yaml:"chunks"`
 	SlowChunks int `yaml:"slowChunks"`
-	// Silent connect and say nothing; Hellos stop after the Hello.
-	Silent int `yaml:"silent"`
-	Hellos int `yaml:"hellos"`
+	// Silent connect and say nothing; TLSSilent stop after the handshake of TLS, and
+	// Hellos after the Hello.
+	Silent    int `yaml:"silent"`
+	TLSSilent int `yaml:"tlsSilent"`
+	Hellos    int `yaml:"hellos"`
+	// SlowHeaders send header after header of an HTTP request that never ends;
+	// SlowBodies one whose body comes byte by byte.
+	SlowHeaders int `yaml:"slowHeaders"`
+	SlowBodies  int `yaml:"slowBodies"`
 	// OPN send OpenSecureChannel requests that cost the server a private-key
 	// operation and the sender nothing; under policy None they open channels.
 	OPN int `yaml:"opn"`
@@ -93,8 +101,53 @@ type Flood struct {
 	Sessions int `yaml:"sessions"`
 }
 
-func (f *Flood) total() int {
-	return f.Chunks + f.SlowChunks + f.Silent + f.Hellos + f.OPN + f.SlowReaders + f.Sessions
+// A floodKind is a way to misbehave.
+type floodKind struct {
+	n       *int // connections
+	key     string
+	name    string   // of one kind, in tables
+	what    string   // so many of them
+	schemes []string // that it is possible over
+}
+
+// kinds lists all ways to misbehave.
+func (f *Flood) kinds() []floodKind {
+	all, channel, web := Schemes(), []string{SchemeTCP, SchemeWSS}, []string{SchemeWSS, SchemeHTTPS}
+	return []floodKind{
+		{&f.Chunks, "chunks", "chunks", "chunk floods", channel},
+		{&f.SlowChunks, "slowChunks", "slow chunks", "slow chunk floods", channel},
+		{&f.Silent, "silent", "silent", "silent sockets", all},
+		{&f.TLSSilent, "tlsSilent", "TLS silent", "sockets silent after the TLS handshake", web},
+		{&f.Hellos, "hellos", "hellos", "sockets silent after Hello", channel},
+		{&f.SlowHeaders, "slowHeaders", "slow headers", "requests whose headers never end", web},
+		{&f.SlowBodies, "slowBodies", "slow bodies", "requests whose body comes byte by byte", []string{SchemeHTTPS}},
+		{&f.OPN, "opn", "OPN", "OPN floods", channel},
+		{&f.SlowReaders, "slowReaders", "slow readers", "slow readers", channel},
+		{&f.Sessions, "sessions", "sessions", "sessions never activated", all},
+	}
+}
+
+func (f *Flood) total() (n int) {
+	for _, k := range f.kinds() {
+		n += *k.n
+	}
+	return n
+}
+
+// over says which floods are not possible over a scheme.
+func (f *Flood) over(scheme string) *FieldError {
+	var there []string
+	for _, k := range f.kinds() {
+		if slices.Contains(k.schemes, scheme) {
+			there = append(there, k.key)
+		}
+	}
+	for _, k := range f.kinds() {
+		if *k.n > 0 && !slices.Contains(k.schemes, scheme) {
+			return bad("not possible over %s, where there are %s", scheme, strings.Join(there, ", ")).in(k.key)
+		}
+	}
+	return nil
 }
 
 // A Phase is a part of a plan.
@@ -108,6 +161,9 @@ type Phase struct {
 	Release bool     `yaml:"release"`
 	Connect *Connect `yaml:"connect"`
 	Flood   *Flood   `yaml:"flood"`
+	// Only is for phases that make sense over some schemes only; others are without
+	// it. Empty: all.
+	Only []string `yaml:"only"`
 	// UntilConnected ends the phase as soon as all clients hold a session; Duration
 	// is then the longest time.
 	UntilConnected bool   `yaml:"untilConnected"`
@@ -254,21 +310,47 @@ func (f *Phase) validate() *FieldError {
 			return bad("clients that flap hold nothing").in("connect", "subscribe")
 		}
 	}
-	if f.Flood != nil {
-		w := f.Flood
-		if err := check(bounded{"chunks", float64(w.Chunks), 0, MaxFlooders}, bounded{"slowChunks", float64(w.SlowChunks), 0, MaxFlooders},
-			bounded{"silent", float64(w.Silent), 0, MaxFlooders}, bounded{"hellos", float64(w.Hellos), 0, MaxFlooders},
-			bounded{"opn", float64(w.OPN), 0, MaxFlooders}, bounded{"slowReaders", float64(w.SlowReaders), 0, MaxFlooders},
-			bounded{"sessions", float64(w.Sessions), 0, MaxFlooders}); err != nil {
-			return err.in("flood")
+	for i, s := range f.Only {
+		if !slices.Contains(Schemes(), s) {
+			return bad("%q, need %s", s, strings.Join(Schemes(), ", ")).in("only", i)
 		}
-		if n := w.total(); n < 1 || n > MaxFlooders {
+	}
+	if f.Flood != nil {
+		for _, k := range f.Flood.kinds() {
+			if err := check(bounded{k.key, float64(*k.n), 0, MaxFlooders}); err != nil {
+				return err.in("flood")
+			}
+		}
+		if n := f.Flood.total(); n < 1 || n > MaxFlooders {
 			return bad("%d connections, need 1 to %d", n, MaxFlooders).in("flood")
 		}
 	}
 	if err := f.Limits.validate(); err != nil {
 		return err.in("limits")
 	}
+	return nil
+}
+
+// For makes the plan, which must be valid, one for a scheme: phases that are for
+// others are left out. What is not possible over it is reported as *FieldError.
+func (p *Plan) For(scheme string) error {
+	var phases []Phase
+	for i := range p.Phases {
+		f := &p.Phases[i]
+		if len(f.Only) > 0 && !slices.Contains(f.Only, scheme) {
+			continue
+		}
+		if f.Flood != nil {
+			if err := f.Flood.over(scheme); err != nil {
+				return err.in("phases", i, "flood")
+			}
+		}
+		phases = append(phases, *f)
+	}
+	if len(phases) == 0 {
+		return bad("none is for %s", scheme).in("phases")
+	}
+	p.Phases = phases
 	return nil
 }
 
@@ -292,8 +374,8 @@ func (p *Plan) Scale(f float64) {
 			c.Rate *= f
 		}
 		if w := p.Phases[i].Flood; w != nil {
-			for _, v := range []*int{&w.Chunks, &w.SlowChunks, &w.Silent, &w.Hellos, &w.OPN, &w.SlowReaders, &w.Sessions} {
-				n(v)
+			for _, k := range w.kinds() {
+				n(k.n)
 			}
 		}
 	}

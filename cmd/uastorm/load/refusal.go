@@ -11,6 +11,7 @@ import (
 	"github.com/breakwater-ua/breakwater/client/reconnect"
 	"github.com/breakwater-ua/breakwater/cmd/uastorm/measure"
 	"github.com/breakwater-ua/breakwater/transport/uatcp"
+	"github.com/coder/websocket"
 	"github.com/gopcua/opcua/ua"
 )
 
@@ -19,19 +20,28 @@ func classify(err error) (how measure.Refusal, code ua.StatusCode, hint time.Dur
 	var (
 		word   *uatcp.Error
 		fault  *reconnect.Error
+		closed websocket.CloseError
+		status httpStatus
 		dialed *net.OpError
 	)
 	code, hint = reconnect.Signal(err)
 	switch {
-	case errors.As(err, &word):
+	case errors.As(err, &word), errors.As(err, &fault) && fault.Err != nil: // an HTTP status, or the close of a WebSocket
 		return measure.ByError, code, hint
+	case errors.As(err, &closed):
+		if code == ua.StatusOK {
+			code = ua.StatusBadConnectionClosed
+		}
+		return measure.ByError, code, hint
+	case errors.As(err, &status):
+		return measure.ByError, ua.StatusBadCommunicationError, 0
 	case errors.As(err, &fault):
 		return measure.ByFault, code, hint
 	case errors.Is(err, syscall.ECONNREFUSED), errors.Is(err, syscall.EHOSTUNREACH), errors.Is(err, syscall.ENETUNREACH):
 		return measure.BySystem, ua.StatusBadConnectionRejected, 0
 	case timedOut(err):
 		return measure.ByTimeout, ua.StatusBadTimeout, 0
-	case silent(err):
+	case silent(err), code == ua.StatusBadConnectionClosed: // HTTP/2's ways to say it
 		return measure.BySilence, ua.StatusBadConnectionClosed, 0
 	case errors.As(err, &dialed) && dialed.Op == "dial":
 		return measure.BySystem, ua.StatusBadConnectionRejected, 0

@@ -116,7 +116,7 @@ func (l *link) step(ctx context.Context, open func(context.Context) (*conn, erro
 }
 
 // failed keeps what can be used again after a step has failed: the channel when
-// the server has answered on it, and the session unless it is the session that
+// the server has answered on it and not ended it, and the session unless it is the session that
 // is no more. again says that the next step may be made at once: it lacked only
 // the session that was given up.
 func (l *link) failed(err error) (again bool) {
@@ -126,7 +126,7 @@ func (l *link) failed(err error) (again bool) {
 		again = l.session.active
 		l.session = nil
 	}
-	if l.conn != nil && (!answered || !reconnect.IsBusy(fault.Status) && !again) {
+	if l.conn != nil && (!answered || l.conn.broken || !reconnect.IsBusy(fault.Status) && !again) {
 		l.drop()
 	}
 	return again

@@ -96,11 +96,14 @@ func (s *subscriber) publishing(c *conn) {
 
 // publish sends a Publish request (OPC 10000-4 §5.14.5, Publish) that acknowledges.
 func (s *subscriber) publish(c *conn, acks ...*ua.SubscriptionAcknowledgement) {
-	err := c.send(&ua.PublishRequest{SubscriptionAcknowledgements: acks}, 0, func(body []byte, at time.Time, _ error) {
-		if body == nil {
+	err := c.send(&ua.PublishRequest{SubscriptionAcknowledgements: acks}, 0, func(body []byte, at time.Time, err error) {
+		if err != nil && !single(err) {
 			return // the connection has ended
 		}
-		rs, err := as[*ua.PublishResponse](decode(body))
+		var rs *ua.PublishResponse
+		if err == nil {
+			rs, err = as[*ua.PublishResponse](decode(body))
+		}
 		if err != nil {
 			s.refused(c, err)
 			return
@@ -114,6 +117,9 @@ func (s *subscriber) publish(c *conn, acks ...*ua.SubscriptionAcknowledgement) {
 
 // refused deals with a Publish that the server did not take.
 func (s *subscriber) refused(c *conn, err error) {
+	if c.leaving.Load() {
+		return
+	}
 	code, hint := reconnect.Signal(err)
 	switch code {
 	case ua.StatusBadTooManyPublishRequests:
@@ -191,11 +197,14 @@ func (s *subscriber) take() {
 // republish asks for the message that is due (OPC 10000-4 §5.14.6, Republish).
 func (s *subscriber) republish(c *conn) {
 	missing := s.next
-	err := c.send(&ua.RepublishRequest{SubscriptionID: s.id, RetransmitSequenceNumber: missing}, 0, func(body []byte, _ time.Time, _ error) {
-		if body == nil || missing != s.next {
+	err := c.send(&ua.RepublishRequest{SubscriptionID: s.id, RetransmitSequenceNumber: missing}, 0, func(body []byte, _ time.Time, err error) {
+		if err != nil && !single(err) || missing != s.next {
 			return // the connection has ended, or the message came after all
 		}
-		rs, err := as[*ua.RepublishResponse](decode(body))
+		var rs *ua.RepublishResponse
+		if err == nil {
+			rs, err = as[*ua.RepublishResponse](decode(body))
+		}
 		if err != nil || rs.NotificationMessage == nil || rs.NotificationMessage.SequenceNumber != missing {
 			s.missed()
 			return

@@ -10,6 +10,7 @@ import (
 	"net"
 	"net/netip"
 	"net/url"
+	"slices"
 	"strings"
 	"time"
 
@@ -19,11 +20,6 @@ import (
 	"github.com/breakwater-ua/breakwater/transport"
 	"github.com/gopcua/opcua/ua"
 )
-
-// profileTCP is the transport profile of opc.tcp with UASC and OPC UA Binary.
-const profileTCP = "http://opcfoundation.org/UA-Profile/Transport/uatcp-uasc-uabinary"
-
-const defaultPort = "4840"
 
 // ErrForeign says that a target is not on this machine or in a private network
 // and that nobody said it is theirs.
@@ -35,27 +31,31 @@ type Address struct {
 	URL  string // as endpoint URL in Hello and CreateSession
 	Host netip.AddrPort
 
+	url *url.URL
 	// connect replaces TCP, in tests.
 	connect func(ctx context.Context, from net.IP) (net.Conn, error)
 }
 
-// Resolve looks the host of an opc.tcp URL up. Unless owned it must be a loopback,
-// private (RFC 1918, RFC 4193) or link-local address: every address that the
-// name stands for, else the error wraps [ErrForeign].
+// Scheme is one of [Schemes].
+func (a *Address) Scheme() string { return a.url.Scheme }
+
+// Resolve looks the host of a URL up, whose scheme is one of [Schemes]. Unless
+// owned it must be a loopback, private (RFC 1918, RFC 4193) or link-local address:
+// every address that the name stands for, else the error wraps [ErrForeign].
 func Resolve(ctx context.Context, rawURL string, owned bool) (Address, error) {
 	u, err := url.Parse(rawURL)
 	if err != nil {
 		return Address{}, err
 	}
-	if !strings.EqualFold(u.Scheme, "opc.tcp") || u.Hostname() == "" {
-		return Address{}, fmt.Errorf("%q is no opc.tcp://host:port URL", rawURL)
+	if !slices.Contains(Schemes(), u.Scheme) || u.Hostname() == "" { // Parse has made the scheme lower-case
+		return Address{}, fmt.Errorf("%q is no URL of opc.tcp://host:port, opc.wss:// or opc.https://", rawURL)
 	}
 	if len(rawURL) > transport.MaxEndpointURLLength {
 		return Address{}, fmt.Errorf("URL of %d bytes, at most %d", len(rawURL), transport.MaxEndpointURLLength)
 	}
 	port := u.Port()
 	if port == "" {
-		port = defaultPort
+		port = defaultPort(u.Scheme)
 	}
 	number, err := net.DefaultResolver.LookupPort(ctx, "tcp", port)
 	if err != nil {
@@ -80,7 +80,7 @@ func Resolve(ctx context.Context, rawURL string, owned bool) (Address, error) {
 			break
 		}
 	}
-	return Address{URL: rawURL, Host: netip.AddrPortFrom(pick, uint16(number))}, nil
+	return Address{URL: rawURL, Host: netip.AddrPortFrom(pick, uint16(number)), url: u}, nil
 }
 
 func near(a netip.Addr) bool {
@@ -99,6 +99,9 @@ type Security struct {
 	// ServerCertificate, in DER, that the server must have; nil: any. A load test
 	// is no secret, and its operator knows whom he tests.
 	ServerCertificate []byte
+	// RootCAs sign the certificate of TLS, which must bear the URL's host name, over
+	// opc.wss and opc.https; nil: any certificate will do, for the same reason.
+	RootCAs *x509.CertPool
 	// Identity of the user; the zero value is anonymous.
 	Identity Identity
 	// Timeout of one step: the handshake, or one call. 0: 30 s.
@@ -116,6 +119,7 @@ type Target struct {
 	SessionTimeout time.Duration
 
 	timeout     time.Duration
+	tls         client.TLSOptions
 	certificate []byte         // of the server, leaf; nil when not needed
 	public      *rsa.PublicKey // its key
 	identity    Identity
@@ -128,7 +132,7 @@ func Discover(ctx context.Context, a Address, s Security) (*Target, error) {
 	if s.Timeout <= 0 {
 		s.Timeout = 30 * time.Second
 	}
-	o := client.Options{ConnectTimeout: s.Timeout, Transport: client.TCP{
+	o := client.Options{ConnectTimeout: s.Timeout, TLS: s.tls(), Transport: client.ByScheme{
 		Dial: func(ctx context.Context, _ string) (net.Conn, error) { return a.dial(ctx, nil) }}}
 	list, err := client.Endpoints(ctx, a.URL, o)
 	if err != nil {
@@ -150,6 +154,10 @@ func Discover(ctx context.Context, a Address, s Security) (*Target, error) {
 	}
 	best.timeout = s.Timeout
 	return best, best.secure(&s)
+}
+
+func (s *Security) tls() client.TLSOptions {
+	return client.TLSOptions{RootCAs: s.RootCAs, InsecureSkipVerify: s.RootCAs == nil}
 }
 
 func (t *Target) stronger(o *Target) bool {
@@ -183,8 +191,11 @@ func modeName(m ua.MessageSecurityMode) string {
 // usable makes a target of an endpoint, or says why not.
 func usable(a Address, d *ua.EndpointDescription, s *Security) (t *Target, why string) {
 	policy := security.PolicyByURI(d.SecurityPolicyURI)
+	scheme := a.Scheme()
+	https := scheme == SchemeHTTPS // without a SecureChannel the mode means nothing
 	switch {
-	case d.TransportProfileURI != profileTCP && d.TransportProfileURI != "":
+	// Old servers name no profile; they have but one.
+	case d.TransportProfileURI != profile(scheme) && (d.TransportProfileURI != "" || scheme != SchemeTCP):
 		return nil, " (another transport)"
 	case policy == nil:
 		return nil, " (unknown policy)"
@@ -192,10 +203,12 @@ func usable(a Address, d *ua.EndpointDescription, s *Security) (t *Target, why s
 		return nil, " (not asked for)"
 	case s.Policy == nil && policy.Deprecated():
 		return nil, " (deprecated: must be asked for)"
-	case policy.IsNone() != (d.SecurityMode == ua.MessageSecurityModeNone):
+	case policy.IsNone() != (d.SecurityMode == ua.MessageSecurityModeNone) && (!https || policy.IsNone()):
 		return nil, " (policy and mode do not go together)"
 	}
-	t = &Target{Address: a, Endpoint: d, Policy: policy, Mode: d.SecurityMode, identity: s.Identity}
+	t = &Target{Address: a, Endpoint: d, Policy: policy, Mode: d.SecurityMode, identity: s.Identity, tls: s.tls()}
+	// TLS hides what it carries from all but the server that it was told to believe.
+	hidden := d.SecurityMode == ua.MessageSecurityModeSignAndEncrypt && !https || scheme != SchemeTCP && s.RootCAs != nil
 	clear := false
 	for _, u := range d.UserIdentityTokens {
 		if u == nil || u.TokenType != s.Identity.kind() {
@@ -207,7 +220,7 @@ func usable(a Address, d *ua.EndpointDescription, s *Security) (t *Target, why s
 				continue
 			}
 		}
-		if s.Identity.kind() == ua.UserTokenTypeUserName && p.IsNone() && d.SecurityMode != ua.MessageSecurityModeSignAndEncrypt {
+		if s.Identity.kind() == ua.UserTokenTypeUserName && p.IsNone() && !hidden {
 			clear = true
 			continue
 		}

@@ -48,8 +48,9 @@ type Refusal uint8
 
 // The ways to refuse.
 const (
-	// ByError is an Error message of OPC UA TCP (OPC 10000-6 §7.1.2.5, "Error
-	// Message"): the server said why.
+	// ByError is a word of the transport: an Error message of OPC UA TCP (OPC
+	// 10000-6 §7.1.2.5, "Error Message"), the close code of a WebSocket or an HTTP
+	// status: the server said why.
 	ByError Refusal = iota
 	// ByFault is a ServiceFault or a response with a bad ServiceResult.
 	ByFault
