@@ -31,8 +31,12 @@ func refuse(code ua.StatusCode, format string, args ...any) error {
 
 // ParseChain cuts a certificate blob as it stands in messages (OPC 10000-6 §6.2.6, Certificate
 // Chains): the leaf, followed by issuers in any number up to MaxChainCertificates, MaxChainBytes
-// together. The error is BadCertificateInvalid.
+// together. The error is BadCertificateInvalid. The certificates are copies: a blob
+// is often a part of a buffer that the next message is read into.
 func ParseChain(blob []byte) ([]*x509.Certificate, error) {
+	if len(blob) <= MaxChainBytes {
+		blob = bytes.Clone(blob)
+	}
 	ders, err := cutChain(blob)
 	if err != nil {
 		return nil, err

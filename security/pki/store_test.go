@@ -144,6 +144,23 @@ func TestRememberedValidationsAreForTheSameQuestion(t *testing.T) {
 	}
 }
 
+// A certificate outlives the message that brought it, whose buffer is used again.
+func TestRememberedCertificateIsACopy(t *testing.T) {
+	s, _ := openStore(t, Options{})
+	leaf := selfSignedLeaf(t)
+	s.put(t, FolderTrusted, leaf.Raw)
+	frame := bytes.Clone(leaf.Raw)
+	first, err := s.Validate(frame, clientCheck)
+	if err != nil {
+		t.Fatal(err)
+	}
+	clear(frame)
+	again, err := s.Validate(leaf.Raw, clientCheck)
+	if err != nil || !bytes.Equal(first.Raw, leaf.Raw) || !bytes.Equal(again.Raw, leaf.Raw) {
+		t.Errorf("%v, the certificate has changed with the buffer", err)
+	}
+}
+
 func TestRememberedUntilTheRevocationListEnds(t *testing.T) {
 	s, _ := openStore(t, Options{})
 	root := (*authority)(nil).issue(t, fixedKey(t, 3072), caTemplate("root"))
