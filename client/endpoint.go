@@ -121,7 +121,7 @@ func usable(u *url.URL, d *ua.EndpointDescription, o *Options) (*endpoint, error
 	if err != nil || d.TransportProfileURI != sch.profile && (d.TransportProfileURI != "" || sch.profile != profileTCP) {
 		return nil, errors.New("another transport")
 	}
-	web := sch.profile == profileHTTPS // without a channel the mode means nothing
+	web := sch.profile == profileHTTPS // TLS signs and encrypts, whatever mode is named
 	switch {
 	case policy == nil:
 		return nil, errors.New("unknown security policy")
@@ -133,7 +133,7 @@ func usable(u *url.URL, d *ua.EndpointDescription, o *Options) (*endpoint, error
 		return nil, errors.New("policy and mode do not go together")
 	case d.SecurityMode < ua.MessageSecurityModeNone || d.SecurityMode > ua.MessageSecurityModeSignAndEncrypt:
 		return nil, errors.New("invalid mode")
-	case o.Mode != ua.MessageSecurityModeInvalid && d.SecurityMode != o.Mode:
+	case o.Mode != ua.MessageSecurityModeInvalid && d.SecurityMode != o.Mode && !(web && !policy.IsNone() && o.TLS.verified()):
 		return nil, errors.New("another mode")
 	}
 	e := &endpoint{url: u, description: d, policy: policy}

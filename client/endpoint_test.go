@@ -2,6 +2,7 @@ package client
 
 import (
 	"errors"
+	"slices"
 	"strings"
 	"testing"
 
@@ -84,6 +85,75 @@ func TestSelectEndpoint(t *testing.T) {
 			}
 			if e.description != want || e.token.PolicyID != c.id {
 				t.Errorf("%s %v, token %q", e.policy.Name, e.description.SecurityMode, e.token.PolicyID)
+			}
+		})
+	}
+}
+
+// A list as a server gives it that has every transport: the URL's scheme decides
+// by TransportProfileUri (OPC 10000-7, Transport facets), whatever the order, and
+// profiles with JSON are not for this client.
+func TestSelectEndpointByTransport(t *testing.T) {
+	gate := security.NewCryptoGate(1)
+	defer gate.Close()
+	key := certified(t, 0, "urn:client", gate)
+	sign, both, none := ua.MessageSecurityModeSign, ua.MessageSecurityModeSignAndEncrypt, ua.MessageSecurityModeNone
+	anonymous := []*ua.UserTokenPolicy{{PolicyID: "a", TokenType: ua.UserTokenTypeAnonymous}}
+	ep := func(profile string, p *security.Policy, mode ua.MessageSecurityMode) *ua.EndpointDescription {
+		return &ua.EndpointDescription{EndpointURL: "opc.tcp://elsewhere:1", TransportProfileURI: profile, SecurityPolicyURI: p.URI, SecurityMode: mode, UserIdentityTokens: anonymous}
+	}
+	b256 := security.Basic256Sha256
+	wssJSON, httpsJSON := ep(profiles+"wss-uajson", security.None, none), ep(profiles+"https-uajson", b256, sign)
+	tcp, tcpNone := ep(profileTCP, b256, both), ep(profileTCP, security.None, none)
+	wss, wssNone := ep(profileWSS, b256, both), ep(profileWSS, security.None, none)
+	https, httpsNone := ep(profileHTTPS, b256, sign), ep(profileHTTPS, security.None, none)
+	unnamed := ep("", b256, both)
+	all := []*ua.EndpointDescription{wssJSON, httpsJSON, httpsNone, https, wssNone, wss, tcpNone, tcp}
+	secure, open := Options{Key: key}, Options{Policy: security.None}
+	encrypt := Options{Key: key, Mode: both}
+	blind := encrypt
+	blind.TLS.InsecureSkipVerify = true
+	for _, c := range []struct {
+		what, url string
+		o         Options
+		list      []*ua.EndpointDescription
+		want      *ua.EndpointDescription // nil: none will do
+	}{
+		{"opc.tcp", "opc.tcp://h", secure, all, tcp},
+		{"opc.tcp, None", "opc.tcp://h", open, all, tcpNone},
+		{"opc.wss", "opc.wss://h", secure, all, wss},
+		{"wss", "wss://h", secure, all, wss},
+		{"opc.wss, None", "opc.wss://h", open, all, wssNone},
+		{"opc.https", "opc.https://h", secure, all, https},
+		{"https", "https://h", secure, all, https},
+		{"opc.https, None", "opc.https://h", open, all, httpsNone},
+		{"TLS encrypts", "opc.https://h", encrypt, all, https},
+		{"TLS encrypts for anybody", "opc.https://h", blind, all, nil},
+		{"only JSON over WebSockets", "opc.wss://h", open, all[:2], nil},
+		{"only JSON over HTTPS", "opc.https://h", secure, all[:2], nil},
+		{"only others for opc.tcp", "opc.tcp://h", secure, all[:6], nil},
+		{"only others for opc.wss", "opc.wss://h", secure, append(all[:4:4], all[6:]...), nil},
+		{"only others for opc.https", "opc.https://h", secure, all[4:], nil},
+		{"no profile", "opc.tcp://h", secure, []*ua.EndpointDescription{https, unnamed}, unnamed},
+		{"no profile is opc.tcp's, not opc.wss's", "opc.wss://h", secure, []*ua.EndpointDescription{unnamed}, nil},
+		{"no profile is opc.tcp's, not opc.https's", "opc.https://h", secure, []*ua.EndpointDescription{unnamed}, nil},
+	} {
+		t.Run(c.what, func(t *testing.T) {
+			u, err := parseURL(c.url)
+			if err != nil {
+				t.Fatal(err)
+			}
+			o := c.o.resolved()
+			reversed := slices.Clone(c.list)
+			slices.Reverse(reversed)
+			for _, list := range [][]*ua.EndpointDescription{c.list, reversed} {
+				e, err := selectEndpoint(u, list, &o)
+				switch {
+				case c.want == nil && !errors.Is(err, ua.StatusBadSecurityPolicyRejected):
+					t.Errorf("%+v, %v", e, err)
+				case c.want != nil && (err != nil || e.description != c.want || e.url != u):
+					t.Errorf("%+v, %v", e, err)
+				}
 			}
 		})
 	}

@@ -37,6 +37,8 @@ type Options struct {
 	// deprecated. security.None must be named.
 	Policy *security.Policy
 	// Mode of the secure channel. 0: SignAndEncrypt when it is offered, else Sign.
+	// Over opc.https TLS does both, so with a server that TLS verifies every mode is
+	// as good as the one asked for (OPC 10000-6 §7.4.1, OPC UA HTTPS).
 	Mode ua.MessageSecurityMode
 	// Key is the certificate and private key of this application; see [LoadKey].
 	// Not needed for security.None. The session uses its gate and does not close it.
