@@ -61,7 +61,7 @@ func serveOver(t *testing.T, scheme string) string {
 var easy = []string{"--quiet", "--max-lateness", "-1ns", "--max-cpu", "-1"}
 
 func TestRefusesWhatIsNotOurs(t *testing.T) {
-	for _, url := range []string{"opc.tcp://192.0.2.1:4840", "opc.tcp://8.8.8.8", "opc.tcp://[2001:db8::1]:4840"} {
+	for _, url := range []string{"opc.tcp://192.0.2.1:4840", "opc.tcp://8.8.8.8", "opc.tcp://[2001:db8::1]:4840", "opc.wss://8.8.8.8", "opc.https://8.8.8.8:443"} {
 		code, _, text := uastorm(t.Context(), "connect", url)
 		if code != exitUsage || !strings.Contains(text, "--i-own-this-server") {
 			t.Errorf("%s: exit %d, %s", url, code, text)
@@ -87,7 +87,13 @@ func TestUsage(t *testing.T) {
 		{exitUsage, "duration", []string{"steady", url, "--limit", "readP99=fast"}},
 		{exitUsage, "network-blip", []string{"scenario", "nothing", url}},
 		{exitUsage, "writers need a node", []string{"steady", url, "--writers", "1"}},
+		{exitUsage, "flood.chunks: not possible over opc.https", []string{"flood", "opc.https://127.0.0.1:1", "--chunks", "1"}},
+		{exitUsage, "flood.slowHeaders: not possible over opc.tcp", []string{"flood", url, "--slow-headers", "1"}},
+		{exitUsage, "no-such-file", []string{"connect", "opc.wss://127.0.0.1:1", "--tls-ca", "no-such-file"}},
+		{exitUsage, "no certificate", []string{"connect", "opc.wss://127.0.0.1:1", "--tls-ca", "command_test.go"}},
 		{exitTarget, "opc.tcp://127.0.0.1:1", []string{"connect", url}},
+		{exitTarget, "opc.wss://127.0.0.1:1", []string{"connect", "opc.wss://127.0.0.1:1"}},
+		{exitTarget, "opc.https://127.0.0.1:1", []string{"connect", "opc.https://127.0.0.1:1"}},
 		{exitTarget, "opc.tcp", []string{"connect", "http://127.0.0.1:1"}},
 		{exitUsage, "unknown command", []string{"strom"}},
 	} {
@@ -101,7 +107,16 @@ func TestUsage(t *testing.T) {
 // Every mode ends with 0 against a server that does its work, says before what it
 // does, and leaves its lines and its page.
 func TestModes(t *testing.T) {
-	url, dir := serve(t), t.TempDir()
+	for _, scheme := range load.Schemes() {
+		t.Run(scheme, func(t *testing.T) {
+			t.Parallel() // they wait for phases to end
+			allModes(t, serveOver(t, scheme))
+		})
+	}
+}
+
+func allModes(t *testing.T, url string) {
+	dir := t.TempDir()
 	for _, c := range []struct{ name, says string }{
 		{"connect --clients 5 --within 1m --hold 200ms --subscribe", "5 clients connect at once, with a subscription each"},
 		{"steady --readers 2 --read-rate 40 --subscribers 1 --duration 500ms", "2 readers, 40 reads/s of 1 nodes"},
@@ -208,6 +223,12 @@ func TestScenarios(t *testing.T) {
 		if p.Name != n || p.Description == "" || p.Connections() > 200 {
 			t.Errorf("%s: %q, %d connections", n, p.Name, p.Connections())
 		}
+		for _, scheme := range load.Schemes() {
+			mine, _ := readScenario(n)
+			if err := mine.For(scheme); err != nil {
+				t.Errorf("%s over %s: %v", n, scheme, err)
+			}
+		}
 		for _, f := range []float64{0.01, 10, 100} {
 			big, _ := readScenario(n)
 			big.Scale(f)
@@ -236,9 +257,11 @@ func TestScenarioFile(t *testing.T) {
 	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	code, out, errs := uastorm(t.Context(), append([]string{"scenario", file, serve(t)}, easy...)...)
-	if code != 0 || !strings.Contains(out, "clients with a session") {
-		t.Errorf("exit %d\n%s%s", code, out, errs)
+	for _, scheme := range load.Schemes() {
+		code, out, errs := uastorm(t.Context(), append([]string{"scenario", file, serveOver(t, scheme)}, easy...)...)
+		if code != 0 || !strings.Contains(out, "clients with a session") {
+			t.Errorf("%s: exit %d\n%s%s", scheme, code, out, errs)
+		}
 	}
 	if _, err := load.ParsePlan(file, append([]byte("speed: 3\n"), text...)); err == nil || !strings.Contains(err.Error(), "mine.yaml:1: unknown key \"speed\"") {
 		t.Errorf("%v", err)

@@ -26,6 +26,7 @@ func TestParsePlanErrors(t *testing.T) {
 		{"steady: {readers: 1, readNodes: ['ns=x;i=1']}\n" + good, "s.yaml:1: steady.readNodes[0]"},
 		{"steady:\n  writers: 1\n" + good, "steady.writeNode: writers need a node to write"},
 		{"phases: []\n", "s.yaml:1: phases: need 1 to 50 phases"},
+		{good + "    only: [opc.tcp, http]\n", `s.yaml:4: phases[0].only[1]: "http", need opc.tcp, opc.wss, opc.https`},
 		{good + "---\n" + good, "more than one document"},
 		{"phases: {}\n", "a list"},
 		{strings.Repeat("- ", 20), "s.yaml"},
@@ -37,6 +38,47 @@ func TestParsePlanErrors(t *testing.T) {
 	}
 	if p, err := ParsePlan("s.yaml", []byte(good)); err != nil || p.Name != "s.yaml" || p.Phases[0].Name != "a" {
 		t.Errorf("%+v %v", p, err)
+	}
+}
+
+// A plan is made one for a scheme, or it is said what is not possible over it.
+func TestPlanFor(t *testing.T) {
+	const text = `
+phases:
+  - {name: a, duration: 1s, flood: {silent: 1, sessions: 1}}
+  - {name: b, duration: 1s, only: [opc.tcp, opc.wss], flood: {chunks: 1, slowChunks: 1, hellos: 1, opn: 1, slowReaders: 1}}
+  - {name: c, duration: 1s, only: [opc.wss, opc.https], flood: {tlsSilent: 1, slowHeaders: 1}}
+  - {name: d, duration: 1s, only: [opc.https], flood: {slowBodies: 1}}
+`
+	for scheme, want := range map[string]string{SchemeTCP: "ab", SchemeWSS: "abc", SchemeHTTPS: "acd"} {
+		p, err := ParsePlan("s.yaml", []byte(text))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := p.For(scheme); err != nil {
+			t.Errorf("%s: %v", scheme, err)
+		}
+		got := ""
+		for _, f := range p.Phases {
+			got += f.Name
+		}
+		if got != want {
+			t.Errorf("%s: phases %s, want %s", scheme, got, want)
+		}
+	}
+	for _, c := range []struct{ scheme, phase, want string }{
+		{SchemeHTTPS, "flood: {silent: 1, opn: 2}", "phases[0].flood.opn: not possible over opc.https, where there are silent, tlsSilent, slowHeaders, slowBodies, sessions"},
+		{SchemeTCP, "flood: {tlsSilent: 2}", "phases[0].flood.tlsSilent: not possible over opc.tcp"},
+		{SchemeWSS, "flood: {slowBodies: 2}", "phases[0].flood.slowBodies: not possible over opc.wss"},
+		{SchemeWSS, "only: [opc.tcp]", "phases: none is for opc.wss"},
+	} {
+		p, err := ParsePlan("s.yaml", []byte("phases:\n  - name: a\n    duration: 1s\n    "+c.phase+"\n"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := p.For(c.scheme); err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s over %s: %v", c.phase, c.scheme, err)
+		}
 	}
 }
 
@@ -86,15 +128,20 @@ func TestSources(t *testing.T) {
 // Only what is near may be a target, unless somebody says it is theirs.
 func TestResolve(t *testing.T) {
 	ctx := context.Background()
+	ports := map[string]uint16{SchemeTCP: 4840, SchemeWSS: 4843, SchemeHTTPS: 4843}
 	for _, host := range []string{"127.0.0.1", "[::1]", "10.1.2.3", "172.16.0.1", "192.168.1.1", "169.254.0.1", "[fd00::1]", "[fe80::1]", "localhost", "[::ffff:127.0.0.1]"} {
-		a, err := Resolve(ctx, "opc.tcp://"+host, false)
-		if err != nil || a.Host.Port() != 4840 {
-			t.Errorf("%s: %v %v", host, a.Host, err)
+		for scheme, port := range ports {
+			a, err := Resolve(ctx, scheme+"://"+host, false)
+			if err != nil || a.Host.Port() != port || a.Scheme() != scheme {
+				t.Errorf("%s://%s: %v %v", scheme, host, a.Host, err)
+			}
 		}
 	}
 	for _, host := range []string{"8.8.8.8", "192.0.2.1", "172.32.0.1", "100.64.0.1", "[2001:db8::1]", "[::ffff:8.8.8.8]", "0.0.0.0"} {
-		if _, err := Resolve(ctx, "opc.tcp://"+host+":4840", false); !errors.Is(err, ErrForeign) {
-			t.Errorf("%s: %v", host, err)
+		for scheme := range ports {
+			if _, err := Resolve(ctx, scheme+"://"+host+":4840", false); !errors.Is(err, ErrForeign) {
+				t.Errorf("%s://%s: %v", scheme, host, err)
+			}
 		}
 		if _, err := Resolve(ctx, "opc.tcp://"+host+":4840", true); err != nil {
 			t.Errorf("%s, owned: %v", host, err)
