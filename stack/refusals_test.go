@@ -160,6 +160,7 @@ func TestRefusalsOverHTTPS(t *testing.T) {
 			w := newWebClient(t, srv)
 			w.status(&ua.GetEndpointsRequest{RequestHeader: w.header()}, http.StatusServiceUnavailable, true)
 		})
+		waitFor(t, func() bool { return srv.AdmissionStatus().HTTP.Node.Data.Count == 0 }) // after the answer
 		w := newWebClient(t, srv)
 		w.must(&ua.GetEndpointsRequest{RequestHeader: w.header()})
 		if st := srv.AdmissionStatus().HTTP; st.Node.Data.Refused["count"] == 0 && len(st.Node.Data.Refused) == 0 {
