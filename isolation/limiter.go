@@ -69,6 +69,9 @@ func (l *TokenLimiter) Allow(now time.Time, class Class, key string) (ok bool, w
 	return false, wait
 }
 
+// PerSecond is the rate at which owners without a bucket of their own are let in.
+func (l *TokenLimiter) PerSecond() float64 { return float64(l.shared.Limit()) }
+
 // Tokens returns what is left in a bucket, for metrics: shared, bootstrap,
 // reconnect, and the sum of the trusted ones.
 func (l *TokenLimiter) Tokens(now time.Time) (shared, bootstrap, reconnect, trusted float64) {
@@ -118,6 +121,9 @@ func NewAddressBuckets(perSecond float64, burst int) *AddressLimiter {
 	return &AddressLimiter{limit: rate.Limit(perSecond), burst: burst, buckets: map[netip.Prefix]*rate.Limiter{},
 		overflow: rate.NewLimiter(rate.Limit(perSecond), burst)}
 }
+
+// PerSecond is the rate that one address has.
+func (l *AddressLimiter) PerSecond() float64 { return float64(l.limit) }
 
 // Allow takes a token of the address's bucket.
 func (l *AddressLimiter) Allow(now time.Time, remote netip.Addr) (ok bool, wait time.Duration) {

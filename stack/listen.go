@@ -82,7 +82,7 @@ func (s *Server) gateOptions(o *Options) transport.GateOptions {
 		PerAddress:              s.perAddress,
 		Isolation:               s.provider,
 		Classifier:              o.Classifier,
-		Hint:                    s.planner.Slot,
+		Hint:                    s.planner.SlotWithin,
 		ProxyPeers:              o.ProxyPeers,
 		Shadow:                  o.Shadow,
 		HelloTimeout:            o.Limits.HelloTimeout,

@@ -245,7 +245,7 @@ func (a *Admission) refuse(r RefusalReason, wait time.Duration, now time.Time) R
 	g.refused[r].Add(1)
 	f := Refusal{Reason: r, RetryAfter: wait}
 	g.mu.Lock()
-	polite := g.polite
+	polite, limits := g.polite, g.refusedBy(r)
 	if a.placed { // its socket lingers, past its lease
 		if g.lingering >= maxLingering {
 			polite = nil
@@ -267,7 +267,7 @@ func (a *Admission) refuse(r RefusalReason, wait time.Duration, now time.Time) R
 		if key == "" { // stopped, not even classified
 			key = isolation.AddressKey(a.remote)
 		}
-		f.RetryAfter = max(wait, g.hint(key, now))
+		f.RetryAfter = max(wait, g.hint(key, now, limits))
 	case wait == 0:
 		f.RetryAfter = time.Second
 	}

@@ -9,6 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/breakwater-ua/breakwater/admission/retry"
 	"github.com/breakwater-ua/breakwater/isolation"
 )
 
@@ -276,11 +277,58 @@ func TestPerAddressFirst(t *testing.T) {
 	})
 }
 
+// Clients that come back when they were told to find the door open, whichever
+// limiter has closed it: the places in the line are as far apart as its tokens.
+func TestHintsFollowTheLimiter(t *testing.T) {
+	per, err := isolation.NewAddressLimiter(10)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, c := range map[string]struct {
+		options   GateOptions
+		addresses int
+		within    time.Duration
+	}{
+		"all": {GateOptions{ConnectionsPerSecond: 20, ConnectionBurst: 20}, 100, 5 * time.Second},
+		"one": {GateOptions{PerAddress: per, ConnectionsUnlimited: true}, 1, 10 * time.Second},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				c.options.Hint = retry.New(retry.Options{Workers: 2}).SlotWithin
+				g, err := NewGate(c.options)
+				if err != nil {
+					t.Fatal(err)
+				}
+				begun := time.Now()
+				var attempts atomic.Int64
+				var clients sync.WaitGroup
+				for i := range 100 {
+					clients.Go(func() {
+						for {
+							attempts.Add(1)
+							a, r := g.Admit(netip.AddrPortFrom(ordinary(1+i%c.addresses), 1), here, &Port{})
+							if a != nil {
+								a.Release()
+								return
+							}
+							time.Sleep(r.RetryAfter)
+						}
+					})
+				}
+				clients.Wait()
+				if n, took := attempts.Load(), time.Since(begun); n > 250 || took > c.within {
+					t.Errorf("%d attempts of 100 clients, the last was let in after %v", n, took)
+				}
+			})
+		})
+	}
+}
+
 // Only a peer that will hear of it takes a place in the line.
 func TestHintsForPoliteRefusals(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var owners []string
-		hint := func(owner string, _ time.Time) time.Duration {
+		hint := func(owner string, _ time.Time, _ retry.Rates) time.Duration {
 			owners = append(owners, owner)
 			return 7 * time.Second
 		}

@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/breakwater-ua/breakwater/admission/retry"
 	"github.com/breakwater-ua/breakwater/isolation"
 	"golang.org/x/time/rate"
 )
@@ -57,8 +58,9 @@ type GateOptions struct {
 	PoliteRefusalsPerSecond int
 	// Hint gives a refused owner, by its key, a place in the line: the time
 	// after which it should come back. It is asked once for each polite
-	// refusal. nil = the limiter's wait, else 1 s.
-	Hint func(owner string, now time.Time) time.Duration
+	// refusal. limits are those of the limiter that refused it, zero when another
+	// limit did. nil = the limiter's wait, else 1 s.
+	Hint func(owner string, now time.Time, limits retry.Rates) time.Duration
 
 	// ProxyPeers are the balancers that speak PROXY protocol v2: from their
 	// addresses a header is mandatory, and the address that it carries is the
@@ -127,7 +129,7 @@ type Gate struct {
 	iso        *isolation.Provider
 	classifier isolation.Classifier
 	ownerless  bool // SharedOnly: no classes
-	hint       func(string, time.Time) time.Duration
+	hint       func(string, time.Time, retry.Rates) time.Duration
 	proxies    []netip.Prefix
 	log        *slog.Logger
 

@@ -4,6 +4,7 @@ import (
 	"net/netip"
 	"time"
 
+	"github.com/breakwater-ua/breakwater/admission/retry"
 	"github.com/breakwater-ua/breakwater/isolation"
 	"golang.org/x/time/rate"
 )
@@ -12,6 +13,8 @@ import (
 // at most once per accepted socket, and what it gave is never returned.
 type limiter interface {
 	allow(now time.Time, remote netip.Addr, owner isolation.OwnerClaim) (ok bool, wait time.Duration)
+	// perSecond is how many it allows in the long run; 0 = nobody knows.
+	perSecond() float64
 }
 
 // limit chooses the limiter; g.mu is held. One whose values stay is kept.
@@ -65,6 +68,8 @@ func (b *bucket) allow(now time.Time, _ netip.Addr, _ isolation.OwnerClaim) (boo
 	return false, time.Duration(missing / float64(b.l.Limit()) * float64(time.Second))
 }
 
+func (b *bucket) perSecond() float64 { return float64(b.l.Limit()) }
+
 // reserved is the limiter of Balanced and TrustedReservations.
 type reserved struct{ l *isolation.TokenLimiter }
 
@@ -72,9 +77,24 @@ func (r reserved) allow(now time.Time, _ netip.Addr, o isolation.OwnerClaim) (bo
 	return r.l.Allow(now, o.Class, o.Key)
 }
 
+func (r reserved) perSecond() float64 { return r.l.PerSecond() }
+
 // host is the limiter that the host supplied.
 type host struct{ l ConnectionLimiter }
 
 func (h host) allow(_ time.Time, remote netip.Addr, _ isolation.OwnerClaim) (bool, time.Duration) {
 	return h.l.AllowConnection(remote)
+}
+
+func (host) perSecond() float64 { return 0 }
+
+// refusedBy are the limits of what has refused for a reason; g.mu is held.
+func (g *Gate) refusedBy(r RefusalReason) (limits retry.Rates) {
+	switch {
+	case r == RefusedRate && g.limiter != nil:
+		limits.All = g.limiter.perSecond()
+	case r == RefusedAddress && g.perAddress != nil:
+		limits.Owner = g.perAddress.PerSecond()
+	}
+	return limits
 }

@@ -126,13 +126,26 @@ func (p *Planner) Clamp(least, most time.Duration, now time.Time) {
 	}
 }
 
+// Rates are limits, per second, by which a caller was refused instead of by the
+// server's capacity: of all callers together, and of one owner. 0 = no such limit.
+type Rates struct{ All, Owner float64 }
+
 // Slot takes a slot for an owner that is refused a connection, a channel or a
 // session, and returns the hint.
 func (p *Planner) Slot(owner string, now time.Time) time.Duration {
+	return p.SlotWithin(owner, now, Rates{})
+}
+
+// SlotWithin is Slot for an owner that limits keep out: slots follow each other
+// no faster than the limits let callers in, else those who come back in their
+// slot would be refused again.
+func (p *Planner) SlotWithin(owner string, now time.Time, limits Rates) time.Duration {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.measure(now)
-	p.pressed = true
+	if limits == (Rates{}) {
+		p.pressed = true
+	}
 	p.open.advance(now)
 	p.slots.advance(now)
 	last, known := p.owners[owner]
@@ -151,7 +164,15 @@ func (p *Planner) Slot(owner string, now time.Time) time.Duration {
 	if !last.After(now) {
 		n++
 	}
-	each := time.Duration(float64(max(n, 1)) / p.capacity * float64(time.Second))
+	rate := p.capacity
+	if limits.All > 0 {
+		rate = min(rate, limits.All)
+	}
+	rate /= float64(max(n, 1))
+	if limits.Owner > 0 {
+		rate = min(rate, limits.Owner)
+	}
+	each := time.Duration(min(1/rate, p.max.Seconds()) * float64(time.Second))
 	slot := last.Add(each)
 	if earliest := now.Add(p.min); slot.Before(earliest) {
 		slot = earliest

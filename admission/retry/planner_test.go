@@ -197,3 +197,34 @@ func BenchmarkSlot(b *testing.B) {
 		p.Slot(owners[i%len(owners)], now)
 	}
 }
+
+// Those whom a limiter keeps out come back no faster than it lets them in, and say
+// nothing about what the server can do.
+func TestSlotsWithinLimits(t *testing.T) {
+	p := planner(Options{})
+	before := p.Rate()
+	var last time.Duration
+	for i := range 180 {
+		last = p.SlotWithin(fmt.Sprint(i), epoch, Rates{All: 18})
+	}
+	if !near(last, 10*time.Second, 1100*time.Millisecond) {
+		t.Errorf("the 180th at 18 a second: %v", last)
+	}
+	p = planner(Options{})
+	for range 9 {
+		last = p.SlotWithin("one", epoch, Rates{Owner: 3})
+	}
+	if !near(last, 3*time.Second, 350*time.Millisecond) {
+		t.Errorf("the ninth of an owner that has 3 a second: %v", last)
+	}
+	if one := p.SlotWithin("another", epoch, Rates{Owner: 3}); one > 400*time.Millisecond {
+		t.Errorf("another owner: %v", one)
+	}
+	p.Slot("busy", epoch.Add(time.Second))
+	for i := range 5 {
+		p.SlotWithin("one", epoch.Add(time.Duration(i+2)*1100*time.Millisecond), Rates{All: 18})
+	}
+	if p.Rate() < before*(1-weight)-1 { // one interval under pressure, at most
+		t.Errorf("%v establishments a second, %v before", p.Rate(), before)
+	}
+}

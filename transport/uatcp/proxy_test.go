@@ -10,6 +10,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/breakwater-ua/breakwater/admission/retry"
 	"github.com/breakwater-ua/breakwater/isolation"
 	"github.com/breakwater-ua/breakwater/transport"
 	"github.com/gopcua/opcua/ua"
@@ -192,7 +193,7 @@ func TestCarriedAddressRefused(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		hint := func(owner string, _ time.Time) time.Duration {
+		hint := func(owner string, _ time.Time, _ retry.Rates) time.Duration {
 			if owner != isolation.AddressKey(netip.MustParseAddr("203.0.113.7")) {
 				t.Error("hint for", owner)
 			}
@@ -239,7 +240,7 @@ func TestRefusalHint(t *testing.T) {
 	for _, silent := range []bool{false, true} {
 		run := func(t *testing.T, mem bool) {
 			g, err := transport.NewGate(transport.GateOptions{MaxConnections: 1,
-				Hint: func(string, time.Time) time.Duration { return 250 * time.Millisecond }})
+				Hint: func(string, time.Time, retry.Rates) time.Duration { return 250 * time.Millisecond }})
 			if err != nil {
 				t.Fatal(err)
 			}
