@@ -69,10 +69,13 @@ type site struct {
 	target  *Target
 	port    atomic.Int32 // of the last connection in memory
 
-	// Over the network in memory nothing arrives at a client from stallAt on, for
-	// stallFor; 0: never.
-	stallAt  time.Time
-	stallFor time.Duration
+	stall atomic.Pointer[stall]
+}
+
+// In a stall nothing arrives at a client over the network in memory.
+type stall struct {
+	at   time.Time
+	time time.Duration
 }
 
 const (
@@ -127,8 +130,10 @@ type stalling struct {
 
 func (c stalling) Read(b []byte) (int, error) {
 	n, err := c.Conn.Read(b)
-	if since := time.Since(c.s.stallAt); since >= 0 && since < c.s.stallFor {
-		time.Sleep(c.s.stallFor - since)
+	if w := c.s.stall.Load(); w != nil {
+		if since := time.Since(w.at); since >= 0 && since < w.time {
+			time.Sleep(w.time - since)
+		}
 	}
 	return n, err
 }
