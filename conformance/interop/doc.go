@@ -7,9 +7,33 @@
 //
 // Each folder holds one peer with its versions pinned: gopcua (Go, in the main
 // module), nodeopcua (npm, package-lock.json), asyncua (PyPI,
-// requirements.txt), open62541 (o6 from PyPI, requirements.txt) and milo (Maven
-// Central, pom.xml). The test installs them into the ignored folder .interop,
+// requirements.txt), open62541 (o6 from PyPI, requirements.txt), milo and miloweb
+// (Maven Central, pom.xml). The test installs them into the ignored folder .interop,
 // keyed by a hash of those files, so that an unchanged peer installs once.
+//
+// # opc.wss and opc.https
+//
+// Few clients speak them. What was found in December 2026, by looking and, where
+// it can be installed from a package registry, by trying:
+//
+//	Eclipse Milo 0.6.16       opc.https (binary): every policy and identity, values,
+//	                          Browse, Call, subscriptions. opc.wss: the same, behind a
+//	                          proxy (web_test.go) that corrects two mistakes of it. Runs
+//	                          here as miloweb.
+//	Eclipse Milo 1.1.0        opc.tcp only: 1.0 left both transports out
+//	node-opcua 2.186.4        opc.tcp only; pull request 827 for WebSockets was closed
+//	asyncua 2.1.0             opc.tcp only
+//	gopcua 0.8.0              opc.tcp only
+//	open62541                 the library has opc.wss since August 2026 (pull request
+//	                          8259); o6 2.2.0 from PyPI is built without it
+//	opc-ua-stack (Java)       the OPC Foundation's has opc.https; neither 1.3.346 nor
+//	                          1.4.1.1 is on Maven Central
+//	UA-.NETStandard           opc.https, and opc.wss since 2026; needs .NET and NuGet,
+//	                          which could not be reached: untried
+//	wsopcua, opcjs            opc.wss in browsers; not on npm: untried
+//
+// Also examples/browser (opcua+uajson in Chromium) and examples/curl (HTTPS with
+// JSON), which are clients but not of other stacks.
 //
 // # The contract between test and program
 //

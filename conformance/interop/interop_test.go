@@ -59,26 +59,38 @@ func TestThirdPartyClients(t *testing.T) {
 				require(t, p.tools...)
 				dir := p.ready(t.Context(), t)
 				px := startProxy(t, server.address)
-				results := runPeer(t, p, dir, px, server)
-				judge(t, p, results)
+				results := runPeer(t, p, dir, px.endpoint(), px.cut, steps, server)
+				judge(t, results, steps, expected(), p.cannot)
 				t.Run("tshark", func(t *testing.T) {
 					require(t, "tshark")
 					dissect(t, px)
 				})
 			})
 		}
+		t.Run(miloWeb.name, func(t *testing.T) {
+			t.Parallel()
+			require(t, miloWeb.tools...)
+			dir := miloWeb.ready(t.Context(), t)
+			for _, w := range web {
+				t.Run(w.name, func(t *testing.T) {
+					results := runPeer(t, miloWeb, dir, w.endpoint(t, server), nil, webSteps, server)
+					judge(t, results, webSteps, w.expected(), miloWeb.cannot)
+				})
+			}
+		})
 	})
 }
 
-// runPeer runs the peer's scenario through px and returns its results by step.
-func runPeer(t *testing.T, p *peer, dir string, px *proxy, server *refserver) map[string]result {
+// runPeer runs steps of the peer's scenario at endpoint and returns its results by
+// step. cut breaks its connections.
+func runPeer(t *testing.T, p *peer, dir, endpoint string, cut func(), steps []string, server *refserver) map[string]result {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 4*time.Minute)
 	defer cancel()
 	cmd := p.run(ctx, p.source(t), dir)
 	cmd.WaitDelay = 5 * time.Second
 	cmd.Args = append(cmd.Args,
-		"--endpoint", px.endpoint(),
+		"--endpoint", endpoint,
 		"--application-uri", applicationURI,
 		"--cert", server.files["client.der"], "--key", server.files["client.pem"],
 		"--server-cert", server.files["server.der"],
@@ -108,7 +120,7 @@ func runPeer(t *testing.T, p *peer, dir string, px *proxy, server *refserver) ma
 			continue
 		}
 		if r.Event == "cut" {
-			px.cut()
+			cut()
 			continue
 		}
 		results[r.Step] = r
@@ -119,9 +131,9 @@ func runPeer(t *testing.T, p *peer, dir string, px *proxy, server *refserver) ma
 	return results
 }
 
-// judge fails for each step that was not ok and each item that was not
+// judge fails for each step that was not ok and each expected item that was not
 // covered, and for each exclusion that is no longer true.
-func judge(t *testing.T, p *peer, results map[string]result) {
+func judge(t *testing.T, results map[string]result, steps, expected []string, excluded map[string]string) {
 	t.Helper()
 	var covered []string
 	for _, step := range steps {
@@ -138,8 +150,8 @@ func judge(t *testing.T, p *peer, results map[string]result) {
 		}
 		covered = append(covered, r.Items...)
 	}
-	for _, item := range expected() {
-		why, cannot := p.cannot[item]
+	for _, item := range expected {
+		why, cannot := excluded[item]
 		switch covers := slices.Contains(covered, item); {
 		case covers && cannot:
 			t.Errorf("%s was covered although the peer cannot: %s", item, why)

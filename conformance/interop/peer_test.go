@@ -91,22 +91,25 @@ var peers = []*peer{
 			"Matrix.DataValue":      "o6 takes a DataValue for the value with its timestamps",
 		},
 	},
-	{
-		name:  "milo",
-		tools: []string{"java", "mvn"},
-		lock:  []string{"pom.xml", "src/main/java/interop/Client.java"},
-		install: func(ctx context.Context, src, dir string) []*exec.Cmd {
-			mvn := exec.CommandContext(ctx, "mvn", "--batch-mode", "--quiet", "-Dinterop.build="+dir,
-				"-Dmaven.repo.local="+filepath.Join(filepath.Dir(dir), "m2"), "package")
-			mvn.Dir = src
-			return []*exec.Cmd{mvn}
-		},
-		run: func(ctx context.Context, _, dir string) *exec.Cmd {
-			return exec.CommandContext(ctx, "java", "-XX:TieredStopAtLevel=1", "-jar", filepath.Join(dir, "client.jar"))
-		},
-		cannot: map[string]string{
-			"None/None/Certificate": "signs with the channel's policy only",
-		},
+	milo,
+}
+
+// milo is Eclipse Milo, whose last line has opc.tcp only.
+var milo = &peer{
+	name:  "milo",
+	tools: []string{"java", "mvn"},
+	lock:  []string{"pom.xml", "src/main/java/interop/Client.java"},
+	install: func(ctx context.Context, src, dir string) []*exec.Cmd {
+		mvn := exec.CommandContext(ctx, "mvn", "--batch-mode", "--quiet", "-Dinterop.build="+dir,
+			"-Dmaven.repo.local="+filepath.Join(filepath.Dir(dir), "m2-"+filepath.Base(src)), "package")
+		mvn.Dir = src
+		return []*exec.Cmd{mvn}
+	},
+	run: func(ctx context.Context, _, dir string) *exec.Cmd {
+		return exec.CommandContext(ctx, "java", "-XX:TieredStopAtLevel=1", "-jar", filepath.Join(dir, "client.jar"))
+	},
+	cannot: map[string]string{
+		"None/None/Certificate": "signs with the channel's policy only",
 	},
 }
 

@@ -37,6 +37,8 @@ const (
 // refserver is a running reference server with what its clients need to know.
 type refserver struct {
 	address string // host:port of its opc.tcp listener
+	web     string // host:port of its listener for opc.wss and opc.https
+	pki     string // its PKI folder
 	files   map[string]string
 }
 
@@ -55,9 +57,9 @@ func startServer(ctx context.Context, t *testing.T) *refserver {
 		s.files[name+".der"], s.files[name+".pem"] = cert, key
 	}
 	config := filepath.Join(dir, "refserver.yaml")
-	pki := filepath.Join(dir, "pki")
-	text := fmt.Sprintf("listen: [\"opc.tcp://127.0.0.1:0\"]\npki: %q\nusers: %q\nadmin:\n  listen: \"off\"\nlimits:\n  minTokenLifetime: 1s\n",
-		pki, filepath.Join(dir, "users.yaml"))
+	s.pki = filepath.Join(dir, "pki")
+	text := fmt.Sprintf("listen: [\"opc.tcp://127.0.0.1:0\", \"opc.wss://127.0.0.1:0\", \"opc.https://127.0.0.1:0\"]\npki: %q\nusers: %q\nadmin:\n  listen: \"off\"\nlimits:\n  minTokenLifetime: 1s\n",
+		s.pki, filepath.Join(dir, "users.yaml"))
 	if err := os.WriteFile(config, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -77,16 +79,17 @@ func startServer(ctx context.Context, t *testing.T) *refserver {
 	if err := run.Start(); err != nil {
 		t.Fatal(err)
 	}
-	listening := make(chan string, 1)
+	listening := make(chan [2]string, 1)
 	var out sync.WaitGroup
 	out.Go(func() {
 		defer close(listening)
-		endpoint := regexp.MustCompile(`opc\.tcp://(127\.0\.0\.1:\d+)`)
-		found := false
+		endpoint := regexp.MustCompile(`opc\.(tcp|wss)://(127\.0\.0\.1:\d+)`)
+		found := map[string]string{}
 		for lines := bufio.NewScanner(stdout); lines.Scan(); {
-			if m := endpoint.FindStringSubmatch(lines.Text()); m != nil && !found {
-				found = true
-				listening <- m[1]
+			if m := endpoint.FindStringSubmatch(lines.Text()); m != nil && len(found) < 2 {
+				if found[m[1]] = m[2]; len(found) == 2 {
+					listening <- [2]string{found["tcp"], found["wss"]}
+				}
 			}
 		}
 	})
@@ -101,11 +104,12 @@ func startServer(ctx context.Context, t *testing.T) *refserver {
 		}
 	})
 	select {
-	case s.address = <-listening:
+	case found := <-listening:
+		s.address, s.web = found[0], found[1]
 	case <-time.After(30 * time.Second):
 	}
 	if s.address == "" {
-		t.Fatalf("refserver announced no endpoint:\n%s", log.String())
+		t.Fatalf("refserver announced no endpoints:\n%s", log.String())
 	}
 	s.saveCertificate(ctx, t, filepath.Join(dir, "server.der"))
 	return s
