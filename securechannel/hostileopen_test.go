@@ -168,7 +168,10 @@ func TestHostileX2RenewRate(t *testing.T) {
 				t.Fatal(i, err)
 			}
 		}
-		expectERR(t, c, ua.StatusBadTCPServerTooBusy)
+		// One each quarter of the smallest lifetime, a minute of which is the default.
+		if e := expectERR(t, c, ua.StatusBadTCPServerTooBusy); e.Reason != "RetryAfterMs=15000" {
+			t.Errorf("reason %q", e.Reason)
+		}
 		s.expectEnd(t, transport.TooBusy)
 	})
 }

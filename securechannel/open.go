@@ -43,9 +43,12 @@ func (e *certificateError) Error() string { return e.err.Error() }
 func (e *certificateError) Unwrap() error { return e.err }
 
 // busyError is a refusal with a hint.
-type busyError struct{ wait time.Duration }
+type busyError struct {
+	why  string
+	wait time.Duration
+}
 
-func (e *busyError) Error() string { return "private key busy, come back in " + e.wait.String() }
+func (e *busyError) Error() string { return e.why + ", come back in " + e.wait.String() }
 func (e *busyError) text() string {
 	return "RetryAfterMs=" + strconv.FormatInt(int64((e.wait+time.Millisecond-1)/time.Millisecond), 10)
 }
@@ -83,7 +86,7 @@ func (ch *Channel) openChunk(frame []byte, now time.Time) error {
 		return err
 	}
 	if ch.opening.Load() {
-		return uastatus.New(ua.StatusBadTCPServerTooBusy, "open secure channel", errors.New("another one is under way"))
+		return ch.busy("another one is under way", 0)
 	}
 	o := &opening{ch: ch, first: ch.cur == nil, received: now}
 	if o.policy, err = ch.policyOf(&h, o.first); err != nil {
@@ -94,8 +97,8 @@ func (ch *Channel) openChunk(frame []byte, now time.Time) error {
 		if h.channel != 0 && h.channel != ch.id {
 			return uastatus.New(ua.StatusBadTCPSecureChannelUnknown, "renew secure channel", fmt.Errorf("channel %d", h.channel))
 		}
-		if !ch.renewals.allow(now, ch.server.live.Load().MinTokenLifetime/4) {
-			return uastatus.New(ua.StatusBadTCPServerTooBusy, "renew secure channel", errors.New("too many renewals"))
+		if wait := ch.renewals.take(now, ch.server.live.Load().MinTokenLifetime/4); wait > 0 {
+			return ch.busy("too many renewals", wait)
 		}
 		// Its number is known although it can be read only after decryption,
 		// but for the wrap: then the socket is not read meanwhile.
@@ -150,18 +153,24 @@ func (ch *Channel) admit(first bool, p *security.Policy) error {
 	if !first || p.IsNone() || live.MaxCryptoWait < 0 {
 		return nil
 	}
-	wait := ch.server.cfg.Key.Gate().ExpectedWait(ch.issuePriority())
-	if wait <= live.MaxCryptoWait {
+	if ch.server.cfg.Key.Gate().ExpectedWait(ch.issuePriority()) <= live.MaxCryptoWait {
 		return nil
 	}
 	if live.Shadow {
 		ch.server.passed.Add(1)
 		return nil
 	}
+	return ch.busy("private key busy", 0)
+}
+
+// busy refuses an OpenSecureChannel with a place in the line, which is no nearer
+// than least.
+func (ch *Channel) busy(why string, least time.Duration) error {
+	wait := max(least, time.Second)
 	if hint := ch.server.cfg.Hint; hint != nil {
-		wait = hint(ch.claim().Key, time.Now())
+		wait = max(least, hint(ch.claim().Key, time.Now()))
 	}
-	return uastatus.New(ua.StatusBadTCPServerTooBusy, "open secure channel", &busyError{wait})
+	return uastatus.New(ua.StatusBadTCPServerTooBusy, "open secure channel", &busyError{why, wait})
 }
 
 // run is the goroutine of one OpenSecureChannel.

@@ -13,14 +13,15 @@ type renewals struct {
 
 const renewalBurst = 10
 
-func (r *renewals) allow(now time.Time, every time.Duration) bool {
+// take counts a renewal, or says how long it is until there may be one.
+func (r *renewals) take(now time.Time, every time.Duration) (wait time.Duration) {
 	if !r.before.IsZero() {
 		r.used = max(0, r.used-float64(now.Sub(r.before))/float64(every))
 	}
 	r.before = now
-	if r.used+1 > renewalBurst {
-		return false
+	if over := r.used + 1 - renewalBurst; over > 0 {
+		return time.Duration(over * float64(every))
 	}
 	r.used++
-	return true
+	return 0
 }

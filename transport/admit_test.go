@@ -72,6 +72,22 @@ func TestAdmissionOrder(t *testing.T) {
 			before: func(b *bed, port *Port) { three(b, port); b.noToken = true }, from: ordinary(9), want: RefusedRate, asked: []string{"classify", "limiter"}},
 		{name: "3 capacity, reclaimable, token: asked once, one evicted",
 			before: three, from: ordinary(9), want: RefusedNone, asked: []string{"classify", "limiter"}, evicted: 1},
+		{name: "§5 without Hello for less than a second",
+			before: func(b *bed, port *Port) {
+				for i := range 3 {
+					b.must(ordinary(i), port)
+				}
+				time.Sleep(time.Second - 1)
+			}, from: ordinary(9), want: RefusedCapacity, asked: []string{"classify"}},
+		{name: "§5 idle for less than a second",
+			before: func(b *bed, port *Port) {
+				three(b, port)
+				for _, a := range b.all {
+					a.Hello()
+					a.CompleteHandshake()
+				}
+				time.Sleep(time.Second - 1)
+			}, from: ordinary(9), want: RefusedCapacity, asked: []string{"classify"}},
 		{name: "3 the bootstrap floor is there when the rest is full",
 			before: three, from: bootstrapPeer, want: RefusedNone, asked: []string{"classify", "limiter"}},
 		{name: "3 a floor's holder is no victim for others",
@@ -328,9 +344,10 @@ func TestHintsFollowTheLimiter(t *testing.T) {
 func TestHintsForPoliteRefusals(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var owners []string
+		place := 7 * time.Second
 		hint := func(owner string, _ time.Time, _ retry.Rates) time.Duration {
 			owners = append(owners, owner)
-			return 7 * time.Second
+			return place
 		}
 		b := newBed(t, isolation.Balanced, nil, GateOptions{Hint: hint, PoliteRefusalsPerSecond: 2})
 		b.noToken = true
@@ -352,12 +369,17 @@ func TestHintsForPoliteRefusals(t *testing.T) {
 		if !slices.Equal(owners, []string{isolation.AddressKey(ordinary(1)), isolation.AddressKey(ordinary(1))}) {
 			t.Error(owners)
 		}
+		time.Sleep(time.Second)
+		place = time.Second
+		if r := refused(&Port{}); !r.Polite || r.RetryAfter != 3*time.Second {
+			t.Errorf("sooner than the limiter's next token: %+v", r)
+		}
 		b.Stop(4 * time.Second) // draining has a time of its own
 		time.Sleep(time.Second)
-		if r := refused(&Port{}); !r.Polite || r.RetryAfter != 4*time.Second || len(owners) != 2 {
+		if r := refused(&Port{}); !r.Polite || r.RetryAfter != 4*time.Second || len(owners) != 3 {
 			t.Errorf("%+v", r)
 		}
-		if u := b.Usage(); u.Polite != 3 || u.Refused[RefusedRate] != 4 {
+		if u := b.Usage(); u.Polite != 4 || u.Refused[RefusedRate] != 5 {
 			t.Errorf("%+v", u)
 		}
 		b.end()
