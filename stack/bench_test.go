@@ -32,6 +32,11 @@ const sequenceOffset = 16 // chunk header, channel id, token id
 func newRawReads(b testing.TB, srv *stack.Server, ids []*ua.NodeID, depth int) *rawReads {
 	b.Helper()
 	c, p, step := login(b, srv)
+	return newRawReadsOver(b, c, p, step, ids, depth)
+}
+
+func newRawReadsOver(b testing.TB, c *securechannel.Client, p *peer, step func(rq any) any, ids []*ua.NodeID, depth int) *rawReads {
+	b.Helper()
 	if rs, ok := step(readOf(p, ids...)).(*ua.ReadResponse); !ok || len(rs.Results) != len(ids) || rs.Results[0].Status != ua.StatusOK {
 		b.Fatalf("Read failed: %+v", rs)
 	}
@@ -53,7 +58,12 @@ func login(b testing.TB, srv *stack.Server) (c *securechannel.Client, p *peer, s
 	if err != nil {
 		b.Fatal(err)
 	}
-	c, err = securechannel.Dial(context.Background(), conn, securechannel.ClientConfig{EndpointURL: endpoint(srv)})
+	return loginOver(b, conn, endpoint(srv))
+}
+
+func loginOver(b testing.TB, conn net.Conn, url string) (c *securechannel.Client, p *peer, step func(rq any) any) {
+	b.Helper()
+	c, err := securechannel.Dial(context.Background(), conn, securechannel.ClientConfig{EndpointURL: url})
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -68,6 +78,13 @@ func login(b testing.TB, srv *stack.Server) (c *securechannel.Client, p *peer, s
 		}
 		return decode(b, body)
 	}
+	openSession(b, p, step)
+	return c, p, step
+}
+
+// openSession makes an anonymous session.
+func openSession(b testing.TB, p *peer, step func(rq any) any) {
+	b.Helper()
 	created, ok := step(createOf(p)).(*ua.CreateSessionResponse)
 	if !ok {
 		b.Fatal("CreateSession failed")
@@ -76,7 +93,6 @@ func login(b testing.TB, srv *stack.Server) (c *securechannel.Client, p *peer, s
 	if _, ok := step(activateOf(p)).(*ua.ActivateSessionResponse); !ok {
 		b.Fatal("ActivateSession failed")
 	}
-	return c, p, step
 }
 
 func (r *rawReads) round() error {
