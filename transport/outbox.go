@@ -66,6 +66,8 @@ type Outbox struct {
 	end      time.Time        // of everything, once draining
 	idle     sync.Cond        // writing has become false
 	writer   sync.WaitGroup   // the goroutine for slow peers
+	blockage func()           // writeBlocked, once it was needed
+	rest     *buffer.Buffer   // what it starts with
 	socket   Socket
 	written  uint64
 	writes   uint64
@@ -198,7 +200,10 @@ func (o *Outbox) flush() {
 		case n < len(b.B):
 			b.B = b.B[n:]
 			o.blocked.Store(true)
-			o.writer.Go(func() { o.writeBlocked(b) })
+			if o.rest = b; o.blockage == nil {
+				o.blockage = o.writeBlocked // on a WebSocket it is needed for each answer
+			}
+			o.writer.Go(o.blockage)
 			return
 		}
 		b.Release()
@@ -249,9 +254,13 @@ func (o *Outbox) done(n int) {
 	o.written += uint64(n)
 }
 
-// writeBlocked is the goroutine for a slow peer: it starts with the rest of b
-// and ends when everything is written.
-func (o *Outbox) writeBlocked(b *buffer.Buffer) {
+// writeBlocked is the goroutine for a slow peer: it starts with the rest of a
+// buffer and ends when everything is written.
+func (o *Outbox) writeBlocked() {
+	o.mu.Lock()
+	b := o.rest
+	o.rest = nil
+	o.mu.Unlock()
 	for b != nil {
 		o.mu.Lock()
 		deadline := time.Now().Add(o.timeout)

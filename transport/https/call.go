@@ -30,12 +30,13 @@ type call struct {
 	decoding     *decodingLimits
 	tables       func() *uajson.Context // never nil
 	writeTimeout time.Duration
-	answered     chan struct{} // capacity 1
 
 	mu        sync.Mutex
 	uncounted bool           // in conn.waiting
 	ended     bool           // Respond or Drop
 	left      bool           // the handler goroutine has gone
+	told      bool           // it can go: Respond or Drop is done
+	waiter    chan struct{}  // closed then; nil while it does not wait
 	answer    *buffer.Buffer // nil after Drop
 }
 
@@ -99,7 +100,7 @@ func (q *call) Respond(body []byte, _ ua.StatusCode, _ time.Duration) error {
 	q.answer = out
 	q.mu.Unlock()
 	q.end()
-	q.answered <- struct{}{}
+	q.tell()
 	return nil
 }
 
@@ -112,16 +113,34 @@ func (q *call) Drop(ua.StatusCode) {
 		return
 	}
 	q.end()
-	q.answered <- struct{}{}
+	q.tell()
+}
+
+// tell lets the handler goroutine go on.
+func (q *call) tell() {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.told {
+		return
+	}
+	q.told = true
+	if q.waiter != nil {
+		close(q.waiter)
+	}
 }
 
 // wait is the handler goroutine's wait for the answer, which it writes.
 func (q *call) wait(w http.ResponseWriter) {
-	select {
-	case <-q.answered:
-	case <-q.Ctx.Done():
-	}
 	q.mu.Lock()
+	if !q.told { // else the answer was there at once, as for most services
+		q.waiter = make(chan struct{})
+		q.mu.Unlock()
+		select {
+		case <-q.waiter:
+		case <-q.Ctx.Done():
+		}
+		q.mu.Lock()
+	}
 	q.left = true
 	out := q.answer
 	q.answer = nil
@@ -131,8 +150,10 @@ func (q *call) wait(w http.ResponseWriter) {
 	}
 	defer out.Release()
 	h := w.Header()
-	h["Content-Type"] = []string{q.media.name}
-	h["Content-Length"] = []string{strconv.Itoa(len(out.B))}
+	h["Content-Type"] = q.media.header
+	if len(out.B) >= smallAnswer {
+		h["Content-Length"] = []string{strconv.Itoa(len(out.B))}
+	}
 	rc := http.NewResponseController(w)
 	for b := out.B; ; {
 		n := min(len(b), buffer.Size64K)
@@ -145,6 +166,10 @@ func (q *call) wait(w http.ResponseWriter) {
 		}
 	}
 }
+
+// smallAnswer is the size in bytes from which net/http needs to be told the
+// Content-Length: what is smaller it gathers, and sees for itself.
+const smallAnswer = 2 << 10
 
 // objectHeader is what an ExtensionObject has before its body that a message has
 // not: the encoding byte and the length (OPC 10000-6 §5.2.2.15, ExtensionObject).

@@ -36,11 +36,25 @@ type conn struct {
 	late      atomic.Uint32 // why it closes when stage expires
 	reason    atomic.Uint32
 	closed    atomic.Bool
+	endpoint  atomic.Pointer[endpoint] // of the last request
 
 	inHTTP bool // guarded by l.mu
 }
 
 type connKey struct{}
+
+// endpoint is an EndpointURL and what it was made of.
+type endpoint struct{ host, path, url string }
+
+// endpointURL is that of a request. Most requests of a connection have the same.
+func (c *conn) endpointURL(host, path string) string {
+	e := c.endpoint.Load()
+	if e == nil || e.host != host || e.path != path {
+		e = &endpoint{host, path, "opc.https://" + host + path}
+		c.endpoint.Store(e)
+	}
+	return e.url
+}
 
 // below is the conn below a connection of net/http.
 func below(nc net.Conn) *conn {

@@ -71,8 +71,16 @@ func (l *Listener) upgrade(c *conn, w http.ResponseWriter, r *http.Request, firs
 
 // media is what the Content-Type says of a body.
 type media struct {
-	name string // answered in kind
-	json bool
+	name   string
+	json   bool
+	header []string // of the answer, in kind; shared and not to be changed
+}
+
+var medias = [...]media{
+	{"application/octet-stream", false, []string{"application/octet-stream"}},
+	{"application/opcua+uabinary", false, []string{"application/opcua+uabinary"}},
+	{"application/json", true, []string{"application/json"}},
+	{"application/opcua+uajson", true, []string{"application/opcua+uajson"}},
 }
 
 // mediaType reads a Content-Type (OPC 10000-6 §7.4.3 and §7.4.4, OPC UA HTTPS
@@ -85,10 +93,7 @@ func mediaType(v string) (m media, ok bool) {
 		}
 		v = name
 	}
-	for _, m := range [...]media{
-		{"application/octet-stream", false}, {"application/opcua+uabinary", false},
-		{"application/json", true}, {"application/opcua+uajson", true},
-	} {
+	for _, m := range medias {
 		if strings.EqualFold(strings.TrimSpace(v), m.name) {
 			return m, true
 		}
@@ -145,7 +150,7 @@ func (l *Listener) post(c *conn, w http.ResponseWriter, r *http.Request) {
 		l.busy(c, w, r, now, "too many requests on this connection")
 		return
 	}
-	q := &call{conn: c, answered: make(chan struct{}, 1)}
+	q := &call{conn: c}
 	handed := false
 	defer func() {
 		if !handed {
@@ -241,7 +246,9 @@ func (l *Listener) read(w http.ResponseWriter, r *http.Request, limit int64) (*b
 			b.Release()
 			return nil, http.StatusRequestEntityTooLarge
 		case errors.Is(err, io.EOF):
-			_ = rc.SetReadDeadline(time.Time{})
+			if r.ProtoMajor == 1 { // that of a stream of HTTP/2 ends with its body
+				_ = rc.SetReadDeadline(time.Time{})
+			}
 			return b, 0
 		case errors.Is(err, os.ErrDeadlineExceeded):
 			b.Release()
@@ -259,7 +266,7 @@ const policyHeader = "Opcua-Securitypolicy"
 // from fills in where a request came from.
 func (q *call) from(l *Listener, c *conn, r *http.Request, now time.Time) {
 	q.peer = transport.Peer{
-		Profile: transport.ProfileHTTPSBinary, EndpointURL: "opc.https://" + r.Host + r.URL.Path,
+		Profile: transport.ProfileHTTPSBinary, EndpointURL: c.endpointURL(r.Host, r.URL.Path),
 		RemoteAddr: c.a.Remote, LocalAddr: c.a.Local, Ingress: c.a.Admission.Ingress(), Done: r.Context().Done(),
 	}
 	if q.media.json {
