@@ -566,7 +566,7 @@ func TestStalledSink(t *testing.T) {
 
 // A peer that was slow once, and caught up in time, is not punished later.
 func TestSlowReaderCatchesUp(t *testing.T) {
-	s := start(t, false, Options{Limits: transport.Limits{WriteTimeout: 300 * time.Millisecond}})
+	s := start(t, false, Options{Limits: transport.Limits{WriteTimeout: 2 * time.Second}})
 	c, e := connect(t, s)
 	const n = 200
 	var wg sync.WaitGroup
@@ -585,7 +585,7 @@ func TestSlowReaderCatchesUp(t *testing.T) {
 		readFrame(t, c)
 	}
 	wg.Wait()
-	time.Sleep(400 * time.Millisecond) // past the deadline of that write
+	time.Sleep(2100 * time.Millisecond) // past the deadline of that write
 	send1(t, c, frame("MSGF", 100))
 	readFrame(t, c)
 	_ = c.Close()
