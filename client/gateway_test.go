@@ -2,6 +2,7 @@ package client
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"crypto/ecdsa"
 	"crypto/elliptic"
@@ -46,6 +47,7 @@ type gateway struct {
 	mu       sync.Mutex
 	answer   func(n int, w http.ResponseWriter, r *http.Request) bool // true: it has
 	requests int
+	refused  int // by refuse
 	conns    map[*memnet.Conn]bool
 	dials    int
 	open     int // connections
@@ -57,7 +59,12 @@ type gateway struct {
 // inGateway runs a test in a bubble with a gateway that speaks HTTP/2 or not.
 func inGateway(t *testing.T, h2 bool, f func(g *gateway)) {
 	t.Helper()
-	inPlant(t, stack.Options{}, func(p *plant) {
+	inGatewayOf(t, stack.Options{}, h2, f)
+}
+
+func inGatewayOf(t *testing.T, o stack.Options, h2 bool, f func(g *gateway)) {
+	t.Helper()
+	inPlant(t, o, func(p *plant) {
 		g := &gateway{plant: p, ln: memnet.Listen(webHost), conns: make(map[*memnet.Conn]bool), pending: make(map[uint32]chan []byte)}
 		pair := g.certificate()
 		conn, err := p.dial(p.ctx, "")
@@ -168,6 +175,39 @@ func (g *gateway) on(f func(n int, w http.ResponseWriter, r *http.Request) bool)
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.answer, g.requests = f, 0
+}
+
+// refuse answers the next request of a service with a ServiceFault.
+func (g *gateway) refuse(name string, code ua.StatusCode) {
+	g.on(func(_ int, w http.ResponseWriter, r *http.Request) bool {
+		body, err := io.ReadAll(r.Body)
+		if err != nil {
+			return true // the test has cut it
+		}
+		r.Body = io.NopCloser(bytes.NewReader(body))
+		var d uabinary.Decoder
+		d.Reset(body, nil)
+		msg, err := uabinary.DecodeMessage(&d)
+		if err != nil {
+			g.Error(err)
+			return true
+		}
+		rq := msg.(ua.Request)
+		g.mu.Lock()
+		mine := service(rq) == name && g.refused == 0
+		if mine {
+			g.refused++
+		}
+		g.mu.Unlock()
+		if !mine {
+			return false
+		}
+		var e uabinary.Encoder
+		uabinary.EncodeMessage(&e, &ua.ServiceFault{ResponseHeader: &ua.ResponseHeader{RequestHandle: rq.Header().RequestHandle, Timestamp: time.Now(), ServiceResult: code}})
+		w.Header().Set("Content-Type", "application/octet-stream")
+		_, _ = w.Write(e.B)
+		return true
+	})
 }
 
 func (g *gateway) serve(w http.ResponseWriter, r *http.Request) {

@@ -16,6 +16,32 @@ import (
 	"github.com/breakwater-ua/breakwater/securechannel"
 )
 
+// The rows of hostile.md that a client can meet, and their tests:
+//
+//	C1   TestC1HintsAreHonoured, TestWebRetryAfter, TestERRHintWhileOnline
+//	C3   TestC3CutResumesTheOldSession
+//	C5   TestC5ServerRestartRecreates, TestServerRestarts, TestListeners (restart)
+//	C7   TestC7BackoffGrows
+//	C8   TestC8EachStepRecovers, TestC8HelloAndOpen, TestC8CutAtEveryPlace, TestCutHandshake
+//	C10  TestC10ForgottenSession, TestC10SessionsThatDieAtOnce, TestC10ForgottenChannel
+//	C11  TestC11SingleFlight, TestC10SessionsThatDieAtOnce
+//	C12  TestC12ParkedRequests, TestC12ParkedRequestsOverHTTPS
+//	C14  TestC14Renewal
+//	C16  TestC16KeepAlive
+//	C18  TestC18PublishRequestsAreBounded, TestC18TooManyPublishRequests
+//	C19  TestC19FaultsReachEachWaiter
+//	D1   TestC14RenewalUnderTraffic
+//	D12  TestD12Handshake, TestNonces
+//	E11  TestTransferFetchesWhatIsMissing, TestHTTPSSessionNotTakenBack
+//	F7   TestF7BrowseNext
+//	F8   TestF8EmptyResults
+//	G3   TestWebSocketTroubles
+//	I3   TestI3UnexpectedResponses
+//	X15b TestX15bRogueAddressSpace
+//	X17  TestX17OperationLimits
+//	X23  TestServerCertificateIsChecked
+//	B23  TestThousandReconnects
+
 // C1: a busy server's hint decides when the client comes back, at whichever step
 // of the handshake it is given.
 func TestC1HintsAreHonoured(t *testing.T) {

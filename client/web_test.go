@@ -21,6 +21,7 @@ import (
 	"github.com/breakwater-ua/breakwater/client/reconnect"
 	"github.com/breakwater-ua/breakwater/internal/memnet"
 	"github.com/breakwater-ua/breakwater/security"
+	"github.com/breakwater-ua/breakwater/stack"
 	"github.com/breakwater-ua/breakwater/uastatus"
 	"github.com/gopcua/opcua/ua"
 )
@@ -94,6 +95,59 @@ func TestWebSessions(t *testing.T) {
 					t.Errorf("%d connections are open", g.open)
 				}
 				g.mu.Unlock()
+			})
+		})
+	}
+}
+
+// A server that does not take a session back over HTTPS, because the channel that
+// stood for it is gone: a new session takes the subscriptions over, with what was
+// queued, at once and in one attempt.
+func TestHTTPSSessionNotTakenBack(t *testing.T) {
+	for _, code := range []ua.StatusCode{ua.StatusBadSecurityChecksFailed, ua.StatusBadSecureChannelIDInvalid, ua.StatusBadApplicationSignatureInvalid} {
+		t.Run(code.Error(), func(t *testing.T) {
+			inGatewayOf(t, stack.Options{Authenticator: operator{}}, false, func(g *gateway) {
+				s, err := Connect(g.ctx, httpsURL, g.webOpts())
+				if err != nil {
+					t.Fatal(err)
+				}
+				was, _ := s.ID()
+				sub, err := s.Subscribe(g.ctx, SubscriptionOptions{Interval: 100 * time.Millisecond}, Monitor{NodeID: g.id(), QueueSize: 1000})
+				if err != nil {
+					t.Fatal(err)
+				}
+				tal := gather(sub)
+				for v := int64(1); v <= 3; v++ {
+					time.Sleep(time.Minute)
+					g.set(v)
+				}
+				g.refuse("ActivateSession", code)
+				g.cutWeb()
+				g.set(4)
+				g.set(5)
+				synctest.Wait()
+				time.Sleep(breath + time.Millisecond)
+				synctest.Wait()
+				g.mu.Lock()
+				refused := g.refused
+				g.mu.Unlock()
+				if st := s.State(); refused != 1 || st.State != Online || st.Attempt != 0 {
+					t.Errorf("%d refusals, %+v", refused, st)
+				}
+				time.Sleep(time.Minute)
+				g.set(6)
+				time.Sleep(time.Second)
+				tal.end()
+				if err := tal.exactly(0, 6); err != nil || tal.recreated+tal.missed > 0 {
+					t.Errorf("%v, recreated %d, missed %d", err, tal.recreated, tal.missed)
+				}
+				if is, _ := s.ID(); is == nil || is.String() == was.String() || s.State().State != Online {
+					t.Errorf("session %v, was %v, %v", is, was, s.State().State)
+				}
+				if st := g.srv.Stats(); st.Subscriptions != 1 {
+					t.Errorf("%d subscriptions", st.Subscriptions)
+				}
+				g.close(s)
 			})
 		})
 	}
