@@ -2,6 +2,7 @@ package https
 
 import (
 	"bytes"
+	"fmt"
 	"io"
 	"net/http"
 	"strings"
@@ -292,6 +293,19 @@ func TestBodyMemory(t *testing.T) {
 			}
 			_ = call.Respond(s.h.answer(request(1)), ua.StatusGood, 0)
 			<-done
+		}
+	})
+}
+
+// An answer says how long it is, whoever counts: net/http what it can gather, we
+// the rest.
+func TestContentLength(t *testing.T) {
+	both(t, plain, func(t *testing.T, s *server, c *http.Client) {
+		for _, s.h.large = range []int{0, smallAnswer - 60, smallAnswer - 20, smallAnswer, 3 * smallAnswer, 100_000} {
+			a := post(t, c, binaryType, request(1))
+			if got := a.header.Get("Content-Length"); a.code != 200 || got != fmt.Sprint(len(a.body)) || len(a.body) < s.h.large {
+				t.Errorf("%d: Content-Length %q of %d", a.code, got, len(a.body))
+			}
 		}
 	})
 }
