@@ -159,9 +159,8 @@ func decode(body []byte) (ua.Response, error) {
 }
 
 // call sends a request and waits for its answer. Only before serve. When ctx ends
-// it gives up: over opc.tcp at once, over the others after lastWords, for there a
-// request that was given up leaves no connection on which its session could be
-// closed.
+// it gives up after lastWords: a session whose creation nobody has waited for could
+// not be closed, nor could another over a WebSocket that was left in the middle.
 func (c *conn) call(ctx context.Context, rq ua.Request) (ua.Response, error) {
 	body, err := c.encode(rq)
 	if err != nil {
@@ -173,13 +172,7 @@ func (c *conn) call(ctx context.Context, rq ua.Request) (ua.Response, error) {
 	if err := c.nc.SetDeadline(time.Now().Add(c.t.timeout)); err != nil {
 		return nil, err
 	}
-	stop := context.AfterFunc(ctx, func() {
-		at := time.Unix(1, 0)
-		if c.t.Scheme() == SchemeWSS {
-			at = time.Now().Add(lastWords)
-		}
-		_ = c.nc.SetDeadline(at)
-	})
+	stop := context.AfterFunc(ctx, func() { _ = c.nc.SetDeadline(time.Now().Add(lastWords)) })
 	defer stop()
 	return c.exchange(body)
 }

@@ -88,7 +88,10 @@ func serverOptions() stack.Options {
 		ApplicationName: "uastorm's test server",
 		Endpoints:       []string{"opc.tcp://127.0.0.1:0"},
 		Security:        stack.Security{AllowNone: true, AllowAnonymous: true, TrustAll: true, PKI: filepath.Join(folder, "server")},
-		Logger:          slog.New(slog.DiscardHandler),
+		// Sooner than newSite gives up: on a busy machine a session may be created for
+		// a flood that has ended meanwhile.
+		Limits: stack.Limits{ActivationTimeout: 10 * time.Second},
+		Logger: slog.New(slog.DiscardHandler),
 	}
 }
 
