@@ -48,10 +48,24 @@ type OptionError struct {
 	Minimum int64 // meaningful when HasMin
 	HasMin  bool
 	Why     string
+
+	text bool // the option is no number
 }
 
+// Error names the field and says what is wrong with it.
 func (e *OptionError) Error() string {
-	s := fmt.Sprintf("isolation: %s is %d: %s", e.Field, e.Value, e.Why)
+	if e.text {
+		return "isolation: " + e.Field + ": " + e.Reason()
+	}
+	return "isolation: " + e.Field + " " + e.Reason()
+}
+
+// Reason is Error without the field's name.
+func (e *OptionError) Reason() string {
+	if e.text {
+		return e.Why
+	}
+	s := fmt.Sprintf("is %d: %s", e.Value, e.Why)
 	if e.HasMin {
 		s += fmt.Sprintf("; the smallest value that works is %d", e.Minimum)
 	}
@@ -65,6 +79,8 @@ func atLeast(field string, value, minimum int64, why string) error {
 func wrong(field string, value int64, why string) error {
 	return &OptionError{Field: field, Value: value, Why: why}
 }
+
+func wrongText(field, why string) error { return &OptionError{Field: field, Why: why, text: true} }
 
 const (
 	minBuffer           = 8192
@@ -133,9 +149,6 @@ func totals(p *Plan, t Totals) error {
 			if c.value <= 0 {
 				return atLeast(c.field, c.value, 1, "isolation by owner needs a finite limit")
 			}
-		}
-		if t.MaxChannels < t.MaxSessions+1 {
-			return atLeast("MaxChannels", t.MaxChannels, t.MaxSessions+1, "every session needs a channel, and one must be left for a newcomer")
 		}
 	}
 	queued, execution, parked := max(100, t.MaxQueuedRequests), max(100, t.MaxExecutingRequests), t.MaxParkedRequests
@@ -290,7 +303,7 @@ func trusted(p *Plan, o Options, t Totals) error {
 			return atLeast("TrustedOwners", 0, 1, "TrustedReservations needs trusted owners")
 		}
 		if !t.HasClassifier {
-			return wrong("Classifier", 0, "TrustedReservations needs a classifier that names the trusted owners")
+			return wrongText("Classifier", "TrustedReservations needs a classifier that names the trusted owners")
 		}
 	}
 	if o.Mode == FairShare && len(o.TrustedOwners) > 0 {
@@ -301,11 +314,11 @@ func trusted(p *Plan, o Options, t Totals) error {
 		field := func(name string) string { return fmt.Sprintf("TrustedOwners[%d].%s", i, name) }
 		switch {
 		case owner.Key == "":
-			return wrong(field("Key"), 0, "it is empty")
+			return wrongText(field("Key"), "it is empty")
 		case len(owner.Key) > p.MaxOwnerKeyLength:
-			return wrong(field("Key"), int64(len(owner.Key)), fmt.Sprintf("it is longer than MaxOwnerKeyLength, %d bytes", p.MaxOwnerKeyLength))
+			return wrongText(field("Key"), fmt.Sprintf("its %d bytes are more than MaxOwnerKeyLength, %d", len(owner.Key), p.MaxOwnerKeyLength))
 		case keys[owner.Key]:
-			return wrong(field("Key"), int64(i), "it is listed twice")
+			return wrongText(field("Key"), fmt.Sprintf("%q is listed twice", owner.Key))
 		case owner.Weight < 0:
 			return atLeast(field("Weight"), int64(owner.Weight), 1, "an owner without weight never runs")
 		}
@@ -320,7 +333,7 @@ func trusted(p *Plan, o Options, t Totals) error {
 		listed := [Stages]bool{}
 		for _, r := range owner.Reservations {
 			if r.Stage >= Stages || listed[r.Stage] {
-				return wrong(field("Reservations"), int64(r.Stage), "the stage is unknown or listed twice")
+				return wrongText(field("Reservations"), fmt.Sprintf("stage %v is unknown or listed twice", r.Stage))
 			}
 			listed[r.Stage] = true
 			tp.Floor[r.Stage] = r.Reserved
@@ -337,7 +350,8 @@ func trusted(p *Plan, o Options, t Totals) error {
 			if h := tp.HardLimit[s]; h > sp.Capacity {
 				return wrong(name+".HardLimit", h, fmt.Sprintf("it must not exceed the capacity of %d", sp.Capacity))
 			}
-			if h, least := tp.HardLimit[s], max(sp.Unit, tp.Floor[s]); h < least {
+			// A limit that is the capacity is check's.
+			if h, least := tp.HardLimit[s], max(sp.Unit, tp.Floor[s]); h < least && h < sp.Capacity {
 				return atLeast(name+".HardLimit", h, least, "it must hold the owner's floor and one unit")
 			}
 			total, ok := sum(sp.Trusted, tp.Floor[s])
@@ -359,29 +373,18 @@ func check(s *StagePlan, p *Plan, t Totals) error {
 	if s.Capacity < s.Total {
 		source = stageField(s.Stage, "Capacity")
 	}
-	if s.HardLimit < s.Unit {
-		if s.HardLimit == s.Capacity {
-			return atLeast(source, s.Capacity, s.Unit, "one unit must fit")
-		}
-		return atLeast(stageField(s.Stage, "OwnerHardLimit"), s.HardLimit, s.Unit, "an owner must be able to hold one unit")
-	}
-	for _, f := range []struct {
+	floors := []struct {
 		name  string
 		value int64
-	}{{"BootstrapReserved", s.Bootstrap}, {"ReconnectReserved", s.Reconnect}, {"ControlReserved", s.Control}} {
+	}{{"BootstrapReserved", s.Bootstrap}, {"ReconnectReserved", s.Reconnect}, {"ControlReserved", s.Control}}
+	for _, f := range floors {
 		if f.value != 0 && f.value < s.Unit {
 			return atLeast(stageField(s.Stage, f.name), f.value, s.Unit, "a floor is 0 or at least one unit")
-		}
-		if f.value > s.HardLimit {
-			if s.HardLimit < s.Capacity {
-				return atLeast(stageField(s.Stage, "OwnerHardLimit"), s.HardLimit, f.value, "one owner must be able to use the whole "+f.name)
-			}
-			return atLeast(source, s.Capacity, f.value, f.name+" must fit")
 		}
 	}
 	all, ok := sum(s.Bootstrap, s.Reconnect, s.Control, s.Trusted)
 	if !ok {
-		return wrong(stageField(s.Stage, "Capacity"), s.Capacity, "the floors overflow")
+		return wrong(source, s.Capacity, "the floors overflow")
 	}
 	// A connection is worth nothing without room for every session and one newcomer.
 	least, why := s.Unit, "one unit must be left for everybody beside the floors"
@@ -393,10 +396,18 @@ func check(s *StagePlan, p *Plan, t Totals) error {
 		return wrong(source, s.Capacity, "the floors overflow")
 	}
 	if s.Capacity < need {
-		if s.Stage == ReassemblyBytes && s.Capacity == s.Total {
+		if s.Stage == ReassemblyBytes && s.Capacity == s.Total && s.Trusted == 0 {
 			why = "the floors and one message must fit: Budget ≥ 12 × (MaxMessageSize + MaxBufferSize), or set BootstrapReservedBytes and ReconnectReservedBytes to 0"
 		}
 		return atLeast(source, s.Capacity, need, why)
+	}
+	if s.HardLimit < s.Unit {
+		return atLeast(stageField(s.Stage, "OwnerHardLimit"), s.HardLimit, s.Unit, "an owner must be able to hold one unit")
+	}
+	for _, f := range floors {
+		if f.value > s.HardLimit {
+			return atLeast(stageField(s.Stage, "OwnerHardLimit"), s.HardLimit, f.value, "one owner must be able to use the whole "+f.name)
+		}
 	}
 	s.Shared = s.Capacity - all
 	return nil

@@ -144,6 +144,10 @@ func TestPlanRefuses(t *testing.T) {
 		{"a negative handshake", Options{HandshakeTimeout: -1}, nil, "HandshakeTimeout", 0},
 		{"no message limit", Options{}, func(t *Totals) { t.MaxMessageSize = 0 }, "MaxMessageSize", 1},
 		{"a budget too small", Options{}, func(t *Totals) { t.Budget = 48 << 20 }, "Budget", 12 * (4<<20 + 65535)},
+		{"a budget under a floor", Options{}, func(t *Totals) { t.Budget = 1024 }, "Budget", 12 * (4<<20 + 65535)},
+		{"a capacity under a floor", stage(RequestQueueBytes, func(s *StageOptions) { s.Capacity = Amount(1) }), nil, "Stages[RequestQueueBytes].Capacity", 4 * 4 << 20},
+		{"a floor over the total", stage(RequestQueue, func(s *StageOptions) { s.BootstrapReserved = Amount(250) }), nil, "MaxQueuedRequests", 253},
+		{"channels for half the sessions", Options{}, func(t *Totals) { t.MaxSessions, t.MaxChannels = 1000, 500 }, "MaxChannels", 1003},
 		{"an overflow", Options{}, func(t *Totals) { t.MaxMessageSize = 1 << 62 }, "MaxMessageSize", 0},
 		{"an owner's floor under a unit", Options{TrustedOwners: []TrustedOwner{{Key: "a", Reservations: []Reservation{{Stage: ReassemblyBytes, Reserved: 1}}}}}, nil, "TrustedOwners[0].Reservations[ReassemblyBytes].Reserved", 4 * (4<<20 + 65535)},
 	} {

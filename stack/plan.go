@@ -2,7 +2,6 @@ package stack
 
 import (
 	"errors"
-	"fmt"
 	"runtime"
 	"strings"
 
@@ -79,11 +78,7 @@ func isolationError(err error) error {
 	if !ours {
 		field = "Isolation." + e.Field
 	}
-	reason := fmt.Sprintf("is %d: %s", e.Value, e.Why)
-	if e.HasMin {
-		reason += fmt.Sprintf("; the smallest value that works is %d", e.Minimum)
-	}
-	return &OptionError{Field: field, Reason: reason}
+	return &OptionError{Field: field, Reason: e.Reason()}
 }
 
 // checkTokens reports rates of connections that leave nothing beside the tokens

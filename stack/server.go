@@ -86,6 +86,9 @@ func NewServer(o Options) (*Server, error) {
 	}
 	s := &Server{opts: o.resolved(), started: time.Now().UTC(), closing: make(chan struct{}), closed: make(chan struct{})}
 	s.log = s.opts.Logger
+	if wanted := o.Limits.channels(); wanted > s.opts.Limits.MaxChannels {
+		s.log.Warn("fewer connections than wanted: the process may not open more files (ulimit -n)", "wanted", wanted, "possible", s.opts.Limits.MaxChannels)
+	}
 	s.alarms = rate.NewLimiter(1, 10)
 	s.state.Store(int32(ua.ServerStateRunning))
 	if err := s.compose(); err != nil {

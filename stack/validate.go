@@ -58,9 +58,6 @@ func (o Options) Validate() error {
 	if err := l.transport().Validate(); err != nil {
 		return &OptionError{Field: "Limits", Reason: err.Error()}
 	}
-	if l.MaxChannels <= l.MaxSessions {
-		return bad("Limits.MaxChannels", "is %d; %d sessions need at least %d channels%s", l.MaxChannels, l.MaxSessions, l.MaxSessions+1, l.descriptors())
-	}
 	if l.MinTokenLifetime < time.Second {
 		return bad("Limits.MinTokenLifetime", "is %v, need at least 1 s", l.MinTokenLifetime)
 	}
@@ -181,7 +178,7 @@ func (l Limits) resolved() Limits {
 	l.WriteQueueBytes, l.WriteTimeout = t.WriteQueueBytes, t.WriteTimeout
 	l.HelloTimeout, l.HandshakeTimeout, l.AssemblyTimeout = t.HelloTimeout, t.HandshakeTimeout, t.AssemblyTimeout
 	l.MaxSessions = or(l.MaxSessions, 1000)
-	l.MaxChannels = or(l.MaxChannels, 2*l.MaxSessions+10)
+	l.MaxChannels = l.channels()
 	if most := transport.MaxConnections(); most > 0 { // what the gate would refuse must not stand in the plan
 		l.MaxChannels = min(l.MaxChannels, most)
 	}
@@ -209,6 +206,9 @@ func (l Limits) resolved() Limits {
 	l.MaxNestingLevel = or(l.MaxNestingLevel, 100)
 	return l
 }
+
+// channels that are wanted, whether or not the process may have so many.
+func (l *Limits) channels() int { return or(l.MaxChannels, 2*or(l.MaxSessions, 1000)+10) }
 
 // descriptors says, in an error about MaxChannels, that more is not to be had.
 func (l *Limits) descriptors() string {
