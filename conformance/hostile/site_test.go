@@ -41,40 +41,118 @@ func TestMain(m *testing.M) {
 	if key, err = probe.NewKey(gate, probe.ApplicationURI, "probe"); err != nil {
 		panic(err)
 	}
+	makeOwn(dir)
 	code := m.Run()
 	gate.Close()
 	os.RemoveAll(dir)
 	os.Exit(code)
 }
 
+// makeOwn makes the certificates, which the servers of a row share.
+func makeOwn(dir string) {
+	srv, err := stack.NewServer(stack.Options{Endpoints: []string{"opc.wss://127.0.0.1:0"}, Security: stack.Security{AllowNone: true, PKI: dir}, Logger: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		panic(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	if err := srv.Listen(ctx); err != nil {
+		panic(err)
+	}
+	cancel()
+	_ = srv.Run(ctx)
+}
+
 // site is a server with a healthy client that works beside the row.
 type site struct {
 	t     *testing.T
+	on    probe.Transport
 	srv   *stack.Server
 	url   string
 	addr  string
 	ns    uint16
 	value *addressspace.Variable
 
-	goroutines, descriptors int
-	cancel                  context.CancelFunc
-	background              sync.WaitGroup
-	healthy                 *probe.Session
-	reads, notes            atomic.Int64
-	unhealthy               atomic.Pointer[string]
-	stopped                 atomic.Bool
+	cancel       context.CancelFunc
+	background   sync.WaitGroup
+	healthy      *probe.Session
+	reads, notes atomic.Int64
+	unhealthy    atomic.Pointer[string]
+	stopped      atomic.Bool
 }
 
-// start runs a server whose deadlines are short, so that what must expire does
-// so while the test runs.
-func start(t *testing.T, change func(*stack.Options)) *site {
+// each runs a row on some listeners: a server with one listener for each, all at
+// once, since most of a row is waiting.
+func each(t *testing.T, on listeners, change func(*stack.Options), row func(t *testing.T, s *site)) {
 	t.Helper()
-	s := &site{t: t, goroutines: runtime.NumGoroutine(), descriptors: descriptors()}
+	leavesNothing(t, func() {
+		var rows sync.WaitGroup
+		for _, l := range on {
+			rows.Go(func() {
+				t.Run(string(l), func(t *testing.T) { row(t, start(t, l, change)) })
+			})
+		}
+		rows.Wait()
+	})
+}
+
+// inTurn is each for rows that measure the process: one listener after the other.
+func inTurn(t *testing.T, on listeners, change func(*stack.Options), row func(t *testing.T, s *site)) {
+	t.Helper()
+	for _, l := range on {
+		leavesNothing(t, func() {
+			t.Run(string(l), func(t *testing.T) { row(t, start(t, l, change)) })
+		})
+	}
+}
+
+// leavesNothing checks that f leaves no goroutine and no descriptor behind.
+func leavesNothing(t *testing.T, f func()) {
+	t.Helper()
+	goroutines, open := runtime.NumGoroutine(), descriptors()
+	f()
+	if !wait(func() bool {
+		runtime.GC() // closes what only a finalizer holds
+		return runtime.NumGoroutine() <= goroutines && descriptors() <= open
+	}) {
+		b := make([]byte, 1<<16)
+		t.Errorf("%d goroutines, was %d; %d descriptors, was %d\n%s", runtime.NumGoroutine(), goroutines, descriptors(), open, b[:runtime.Stack(b, true)])
+	}
+}
+
+// size is how much of something a row does: n over opc.tcp, where it costs
+// least, web over the others. The race detector gets, and -short asks for, less.
+func size(s *site, n, web int) int {
+	if s.on != probe.TCP {
+		return web
+	}
+	if testing.Short() || raceEnabled {
+		return max(n/10, min(n, web))
+	}
+	return n
+}
+
+// patience is how long something may take on a busy machine.
+const patience = 20 * time.Second
+
+// wait looks until it is so, or patience ends.
+func wait(so func() bool) bool {
+	for deadline := time.Now().Add(patience); !so(); pause(5 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			return false
+		}
+	}
+	return true
+}
+
+// start runs a server with one listener, whose deadlines are shorter than usual.
+func start(t *testing.T, on probe.Transport, change func(*stack.Options)) *site {
+	t.Helper()
+	s := &site{t: t, on: on}
 	o := stack.Options{
-		Endpoints: []string{"opc.tcp://127.0.0.1:0"},
+		Endpoints: []string{on.Scheme() + "://127.0.0.1:0"},
 		Security:  stack.Security{AllowNone: true, AllowAnonymous: true, TrustAll: true, PKI: pkiDir},
-		Limits: stack.Limits{MinSessionTimeout: time.Second, MaxSessionTimeout: 30 * time.Second, HelloTimeout: time.Second,
-			AssemblyTimeout: time.Second, HandshakeTimeout: 2 * time.Second, ActivationTimeout: time.Second, MinTokenLifetime: time.Second},
+		Limits: stack.Limits{MinSessionTimeout: time.Second, MaxSessionTimeout: 30 * time.Second, HelloTimeout: 5 * time.Second,
+			AssemblyTimeout: 5 * time.Second, HandshakeTimeout: 10 * time.Second, ActivationTimeout: 5 * time.Second, MinTokenLifetime: time.Second},
 		Logger: slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelError})),
 	}
 	if change != nil {
@@ -94,7 +172,7 @@ func start(t *testing.T, change func(*stack.Options)) *site {
 		t.Fatal(err)
 	}
 	s.addr = srv.Addrs()[0].String()
-	s.url = "opc.tcp://" + s.addr
+	s.url = on.Scheme() + "://" + s.addr
 	s.background.Go(func() {
 		if err := srv.Run(ctx); err != nil && ctx.Err() == nil {
 			t.Errorf("server: %v", err)
@@ -189,10 +267,6 @@ func (s *site) finish() {
 	}
 	s.cancel()
 	s.background.Wait()
-	s.eventually("goroutines and descriptors are back", func() bool {
-		runtime.GC() // closes what only a finalizer holds
-		return runtime.NumGoroutine() <= s.goroutines && descriptors() <= s.descriptors
-	})
 }
 
 func descriptors() int {
@@ -206,15 +280,8 @@ func pause(d time.Duration) { <-time.After(d) }
 
 func (s *site) eventually(what string, ok func() bool) {
 	s.t.Helper()
-	for deadline := time.Now().Add(15 * time.Second); !ok(); pause(5 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			if what == "goroutines and descriptors are back" {
-				b := make([]byte, 1<<16)
-				s.t.Logf("%d goroutines, was %d; %d descriptors, was %d\n%s", runtime.NumGoroutine(), s.goroutines, descriptors(), s.descriptors, b[:runtime.Stack(b, true)])
-			}
-			s.t.Errorf("15 s have passed without this: %s", what)
-			return
-		}
+	if !wait(ok) {
+		s.t.Errorf("%v have passed without this: %s", patience, what)
 	}
 }
 
@@ -227,11 +294,27 @@ func errText(err error) string {
 
 func (s *site) node() *ua.NodeID { return ua.NewStringNodeID(s.ns, "Value") }
 
-func (s *site) options() probe.Options { return probe.Options{URL: s.url} }
+func (s *site) options() probe.Options {
+	return probe.Options{URL: s.url, JSON: s.json(), HTTP1: s.on == probe.HTTPSJSON}
+}
 
-// secured returns options for the policy with Sign and Encrypt.
+// json tells whether messages are JSON.
+func (s *site) json() bool { return s.on == probe.WSSJSON || s.on == probe.HTTPSJSON }
+
+// secured returns options for the policy with Sign and Encrypt, for opc.https with
+// Sign, where TLS encrypts. With opcua+uajson there is no other policy than None.
 func (s *site) secured(p *security.Policy) probe.Options {
-	return probe.Options{URL: s.url, Policy: p, Mode: ua.MessageSecurityModeSignAndEncrypt, Key: key, ServerCertificate: s.srv.Key().Certificate()}
+	o := s.options()
+	switch {
+	case s.on == probe.WSSJSON:
+		return o
+	case s.on.Chunked():
+		o.Mode = ua.MessageSecurityModeSignAndEncrypt
+	default:
+		o.Mode = ua.MessageSecurityModeSign
+	}
+	o.Policy, o.Key, o.ServerCertificate = p, key, s.srv.Key().Certificate()
+	return o
 }
 
 // channel opens a channel that is closed with the test.
@@ -268,7 +351,7 @@ func (s *site) monitor(ses *probe.Session, sub uint32) uint32 {
 	rs, err := probe.Call[*ua.CreateMonitoredItemsResponse](context.Background(), ses, &ua.CreateMonitoredItemsRequest{SubscriptionID: sub,
 		TimestampsToReturn: ua.TimestampsToReturnBoth, ItemsToCreate: []*ua.MonitoredItemCreateRequest{item(s.node(), 1)}})
 	if err != nil || rs.Results[0].StatusCode != ua.StatusOK {
-		s.t.Fatalf("monitor: %v", err)
+		s.t.Fatalf("monitor: %v %+v", err, rs.Results[0])
 	}
 	return rs.Results[0].MonitoredItemID
 }
@@ -276,7 +359,7 @@ func (s *site) monitor(ses *probe.Session, sub uint32) uint32 {
 func (s *site) subscribe(ses *probe.Session, interval float64, life uint32) uint32 {
 	s.t.Helper()
 	rs, err := probe.Call[*ua.CreateSubscriptionResponse](context.Background(), ses, &ua.CreateSubscriptionRequest{
-		RequestedPublishingInterval: interval, RequestedLifetimeCount: life, RequestedMaxKeepAliveCount: life / 3, PublishingEnabled: true})
+		RequestedPublishingInterval: interval, RequestedLifetimeCount: life, RequestedMaxKeepAliveCount: min(life/3, 3), PublishingEnabled: true})
 	if err != nil {
 		s.t.Fatal(err)
 	}
@@ -326,10 +409,11 @@ func body(ses *probe.Session, typeID uint32) []byte {
 	return uabinary.AppendRequestHeader(b, &uabinary.RequestHeader{AuthenticationToken: uabinary.NodeIDOf(ses.Token), RequestHandle: 4711, TimeoutHint: 10_000})
 }
 
-// fault sends an encoded request and expects a ServiceFault with one of the codes.
+// fault sends an encoded request, as it is, and expects a ServiceFault with one of
+// the codes.
 func (s *site) fault(ses *probe.Session, b []byte, want ...ua.StatusCode) {
 	s.t.Helper()
-	p, err := ses.SendBody(b)
+	p, err := ses.SendEncoded(b)
 	if err != nil {
 		s.t.Fatal(err)
 	}
@@ -340,19 +424,46 @@ func (s *site) fault(ses *probe.Session, b []byte, want ...ua.StatusCode) {
 	}
 }
 
-// dial opens a bare connection.
-func (s *site) dial() net.Conn {
+// text is a request of a session in JSON; what follows the header is the row's.
+func (s *site) text(ses *probe.Session, typeID uint32, members string) []byte {
 	s.t.Helper()
-	c, err := net.Dial("tcp", s.addr)
+	b, err := ses.RequestJSON(typeID, 4711, members)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return b
+}
+
+// opened checks, closes with the test, and bounds the time of a connection.
+func (s *site) opened(c net.Conn, err error) net.Conn {
+	s.t.Helper()
 	if err != nil {
 		s.t.Fatal(err)
 	}
 	s.t.Cleanup(func() { c.Close() })
-	c.SetDeadline(time.Now().Add(15 * time.Second))
+	c.SetDeadline(time.Now().Add(patience))
 	return c
 }
 
-// greeted opens a connection that has said HEL.
+// socket opens a connection and sends nothing.
+func (s *site) socket() net.Conn {
+	s.t.Helper()
+	return s.opened(net.Dial("tcp", s.addr))
+}
+
+// secret opens a connection of TLS and sends nothing in it.
+func (s *site) secret() net.Conn {
+	s.t.Helper()
+	return s.opened(probe.DialTLS(context.Background(), s.options()))
+}
+
+// dial opens a stream of chunks and sends nothing.
+func (s *site) dial() net.Conn {
+	s.t.Helper()
+	return s.opened(probe.Dial(context.Background(), s.options()))
+}
+
+// greeted opens a stream of chunks that has said HEL.
 func (s *site) greeted() net.Conn {
 	s.t.Helper()
 	c := s.dial()
@@ -388,7 +499,7 @@ func (s *site) ends(c *probe.Conn, want ...ua.StatusCode) {
 	s.t.Helper()
 	// What ends the channel may still be at work while requests are answered.
 	var err error
-	for deadline := time.Now().Add(10 * time.Second); err == nil && time.Now().Before(deadline); {
+	for deadline := time.Now().Add(patience); err == nil && time.Now().Before(deadline); {
 		_, err = c.Call(context.Background(), &ua.GetEndpointsRequest{EndpointURL: s.url})
 	}
 	s.status(err, "the channel's end", want...)

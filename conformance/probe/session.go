@@ -5,8 +5,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strconv"
+	"strings"
 
 	"github.com/breakwater-ua/breakwater/security"
+	"github.com/breakwater-ua/breakwater/uabinary"
 	"github.com/breakwater-ua/breakwater/uajson"
 	"github.com/gopcua/opcua/id"
 	"github.com/gopcua/opcua/ua"
@@ -198,7 +201,14 @@ func (s *Session) learnTables(ctx context.Context) {
 		list, _ := v.Value.Value().([]string)
 		return list
 	}
-	s.tables.Store(&uajson.Context{NamespaceURIs: uris(rs.Results[0]), ServerURIs: uris(rs.Results[1])})
+	tables := &uajson.Context{NamespaceURIs: uris(rs.Results[0]), ServerURIs: uris(rs.Results[1])}
+	s.tables.Store(tables)
+	if text := s.ID.StringID(); strings.HasPrefix(text, "nsu=") { // CreateSession was answered before the URI meant anything
+		var n uabinary.NodeID
+		if _, err := tables.Unmarshal(strconv.AppendQuote(nil, text), &n); err == nil {
+			s.ID = n.UA()
+		}
+	}
 }
 
 // Call sends a request with the session's token and waits for its answer.
