@@ -153,19 +153,13 @@ func (s *site) left() string {
 func overAll(t *testing.T, change func(*stack.Options), f func(t *testing.T, s *site)) {
 	t.Helper()
 	for _, scheme := range Schemes() {
-		t.Run(scheme, func(t *testing.T) { inBubbleOver(t, scheme, change, f) })
+		t.Run(scheme, func(t *testing.T) { inBubble(t, scheme, change, f) })
 	}
 }
 
-// inBubble runs a test in a bubble over opc.tcp.
-func inBubble(t *testing.T, change func(*stack.Options), f func(t *testing.T, s *site)) {
-	t.Helper()
-	inBubbleOver(t, SchemeTCP, change, f)
-}
-
-// inBubbleOver runs a test against a server without security, in memory and on a
+// inBubble runs a test against a server without security, in memory and on a
 // fake clock, and checks then that uastorm has left nothing behind.
-func inBubbleOver(t *testing.T, scheme string, change func(*stack.Options), f func(t *testing.T, s *site)) {
+func inBubble(t *testing.T, scheme string, change func(*stack.Options), f func(t *testing.T, s *site)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		link := scheme + "://192.0.2.2:4840"
