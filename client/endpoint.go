@@ -185,6 +185,11 @@ func (e *endpoint) secretive() bool {
 	return !e.policy.IsNone() || !e.tokenPolicy.IsNone() && e.token.TokenType != ua.UserTokenTypeAnonymous
 }
 
+// nobody says that the server cannot know who uses the session.
+func (e *endpoint) nobody() bool {
+	return e.policy.IsNone() && e.token.TokenType == ua.UserTokenTypeAnonymous
+}
+
 // verify checks the server's certificate and returns the leaf and its key.
 func (e *endpoint) verify(ctx context.Context, o *Options) (leaf []byte, pub *rsa.PublicKey, err error) {
 	d := e.description

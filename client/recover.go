@@ -36,7 +36,8 @@ func (s *Session) alive() []*Subscription {
 // A server that has not noticed the end of the old connection may believe in it
 // until the old session times out, and deny the subscriptions so long: they are
 // asked for again later, with the session online meanwhile, because the server
-// still holds their values.
+// still holds their values. Who is nobody in particular cannot prove that they are
+// his (OPC 10000-4 §5.14.7.1): a denial is the last word then.
 func (s *Session) transferAll(ctx context.Context) error {
 	subs := s.alive()
 	for try := 0; len(subs) > 0; try++ {
@@ -53,10 +54,9 @@ func (s *Session) transferAll(ctx context.Context) error {
 			}
 			denied = append(denied, no...)
 		}
-		if len(denied) > 0 && s.await(denied, time.Now()) {
+		if final := s.endpoint.nobody(); !final && len(denied) > 0 && s.await(denied, time.Now()) {
 			return nil
-		}
-		if try >= transferTries {
+		} else if final || try >= transferTries {
 			for _, sub := range denied {
 				s.lose(sub)
 			}

@@ -224,18 +224,22 @@ func TestTransferFetchesWhatIsMissing(t *testing.T) {
 		name    string
 		results []any // of TransferSubscriptions, one after the other
 		want    []string
+		named   bool          // the user has a name
+		within  time.Duration // 0: when the old session has timed out
 	}{
-		{"a list", []any{&ua.TransferResult{AvailableSequenceNumbers: []uint32{1, 3, 4}}}, []string{"-1", "3", "4"}},
-		{"an empty list", []any{&ua.TransferResult{}}, nil},
-		{"interrupted", []any{hangUp{}, &ua.TransferResult{StatusCode: ua.StatusBadNothingToDo}}, []string{"2", "3", "4"}},
-		{"denied at first", []any{&ua.TransferResult{StatusCode: ua.StatusBadUserAccessDenied}, &ua.TransferResult{AvailableSequenceNumbers: []uint32{2, 3, 4}}}, []string{"2", "3", "4"}},
-		{"denied", []any{&ua.TransferResult{StatusCode: ua.StatusBadUserAccessDenied}}, []string{"new"}},
-		{"unknown", []any{&ua.TransferResult{StatusCode: ua.StatusBadSubscriptionIDInvalid}}, []string{"new"}},
-		{"unsupported", []any{ua.StatusBadServiceUnsupported}, []string{"new"}},
-		{"busy", []any{busy(3 * time.Second), &ua.TransferResult{AvailableSequenceNumbers: []uint32{2, 3, 4}}}, []string{"2", "3", "4"}},
+		{"a list", []any{&ua.TransferResult{AvailableSequenceNumbers: []uint32{1, 3, 4}}}, []string{"-1", "3", "4"}, false, 0},
+		{"an empty list", []any{&ua.TransferResult{}}, nil, false, 0},
+		{"interrupted", []any{hangUp{}, &ua.TransferResult{StatusCode: ua.StatusBadNothingToDo}}, []string{"2", "3", "4"}, false, 0},
+		{"denied at first", []any{&ua.TransferResult{StatusCode: ua.StatusBadUserAccessDenied}, &ua.TransferResult{AvailableSequenceNumbers: []uint32{2, 3, 4}}}, []string{"2", "3", "4"}, true, 0},
+		{"denied", []any{&ua.TransferResult{StatusCode: ua.StatusBadUserAccessDenied}}, []string{"new"}, true, 0},
+		{"denied to nobody", []any{&ua.TransferResult{StatusCode: ua.StatusBadUserAccessDenied}}, []string{"new"}, false, 5 * time.Second},
+		{"unknown", []any{&ua.TransferResult{StatusCode: ua.StatusBadSubscriptionIDInvalid}}, []string{"new"}, false, 0},
+		{"unsupported", []any{ua.StatusBadServiceUnsupported}, []string{"new"}, false, 0},
+		{"busy", []any{busy(3 * time.Second), &ua.TransferResult{AvailableSequenceNumbers: []uint32{2, 3, 4}}}, []string{"2", "3", "4"}, false, 0},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			inRogue(t, func(r *rogue) {
+				r.named = c.named
 				s, subs := subscribed(t, r, 1)
 				r.push(1, 1, nil, int64(1))
 				time.Sleep(time.Minute)
@@ -264,7 +268,10 @@ func TestTransferFetchesWhatIsMissing(t *testing.T) {
 					return &ua.RepublishResponse{NotificationMessage: message(n, int64(n))}
 				})
 				r.cut()
-				time.Sleep(2 * time.Minute) // the old session has timed out
+				if c.within == 0 {
+					c.within = 2 * time.Minute
+				}
+				time.Sleep(c.within)
 				want(t, subs[0], c.want...)
 				if s.State().State != Online {
 					t.Errorf("%+v", s.State())

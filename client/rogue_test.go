@@ -36,6 +36,7 @@ type rogue struct {
 
 	mu     sync.Mutex
 	counts map[string]int
+	named  bool                                      // the user of opts has a name
 	script map[string]func(n int, rq ua.Request) any // by service; n counts from 1. nil: behave
 	tokens int
 	nonce  []byte // the last
@@ -104,7 +105,11 @@ func inRogueWith(t *testing.T, setup func(r *rogue), f func(r *rogue)) {
 }
 
 func (r *rogue) opts() Options {
-	return Options{Policy: security.None, Transport: TCP{Dial: r.dial}, Logger: quiet(), Reconnect: steady}
+	o := Options{Policy: security.None, Transport: TCP{Dial: r.dial}, Logger: quiet(), Reconnect: steady}
+	if r.named {
+		o.Identity, o.InsecurePlaintextPassword = &UserName{Name: "ada", Password: []byte("pw")}, true
+	}
+	return o
 }
 
 // on scripts a service.
@@ -214,7 +219,7 @@ func (r *rogue) waiting() int {
 
 func (r *rogue) endpoints() []*ua.EndpointDescription {
 	app := &ua.ApplicationDescription{ApplicationURI: "urn:rogue", ApplicationName: ua.NewLocalizedText("rogue")}
-	token := []*ua.UserTokenPolicy{{PolicyID: "anonymous", TokenType: ua.UserTokenTypeAnonymous}}
+	token := []*ua.UserTokenPolicy{{PolicyID: "anonymous", TokenType: ua.UserTokenTypeAnonymous}, {PolicyID: "user", TokenType: ua.UserTokenTypeUserName}}
 	list := []*ua.EndpointDescription{{EndpointURL: plantURL, Server: app, SecurityMode: ua.MessageSecurityModeNone,
 		SecurityPolicyURI: security.None.URI, UserIdentityTokens: token, TransportProfileURI: profileTCP}}
 	if r.key != nil {
