@@ -1,6 +1,7 @@
 package stack
 
 import (
+	"errors"
 	"fmt"
 	"log/slog"
 	"net/url"
@@ -56,7 +57,11 @@ func (o Options) Validate() error {
 	}
 	l := o.Limits
 	if err := l.transport().Validate(); err != nil {
-		return &OptionError{Field: "Limits", Reason: err.Error()}
+		var e *transport.LimitError
+		if errors.As(err, &e) {
+			return &OptionError{Field: "Limits." + e.Field, Reason: e.Reason}
+		}
+		return err
 	}
 	if l.MinTokenLifetime < time.Second {
 		return bad("Limits.MinTokenLifetime", "is %v, need at least 1 s", l.MinTokenLifetime)

@@ -93,11 +93,17 @@ func (l Limits) Resolved() Limits {
 	return l
 }
 
+// A LimitError says which of the Limits cannot work, and why.
+type LimitError struct{ Field, Reason string }
+
+// Error names the field.
+func (e *LimitError) Error() string { return "transport: Limits." + e.Field + " " + e.Reason }
+
 // Validate reports the first field that cannot work, by name.
 func (l Limits) Validate() error {
 	l = l.Resolved()
 	bad := func(field string, v any, need string) error {
-		return fmt.Errorf("transport: Limits.%s is %v, need %s", field, v, need)
+		return &LimitError{Field: field, Reason: fmt.Sprintf("is %v, need %s", v, need)}
 	}
 	for _, f := range []struct {
 		name string

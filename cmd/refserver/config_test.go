@@ -12,6 +12,9 @@ import (
 	"time"
 
 	"github.com/spf13/pflag"
+
+	"github.com/breakwater-ua/breakwater/isolation"
+	"github.com/breakwater-ua/breakwater/stack"
 )
 
 func TestConfigTextHoldsTheDefaults(t *testing.T) {
@@ -241,5 +244,21 @@ func TestSettingsAreOneDocument(t *testing.T) {
 	}
 	if err := defaultConfig().decode([]byte("---\nlog:\n  level: debug\n")); err != nil {
 		t.Errorf("a marker before the only one: %v", err)
+	}
+}
+
+// All ordinary requests that the HTTP governor counts fit into its bytes, and
+// establishments that wait for the private key leave room for those of others.
+func TestDefaultGovernorsFit(t *testing.T) {
+	h := defaultGovernors().HTTP
+	if each := 4*int64(h.MaxControlBodyBytes) + int64(h.OtherReservedBytes) + 4096; int64(h.MaxRequests)*each > int64(h.MaxReservedBytes) {
+		t.Errorf("%d requests of %d bytes, %v for all", h.MaxRequests, each, h.MaxReservedBytes)
+	}
+	p, err := stack.Options{}.Plan()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n := p.Stages[isolation.SessionEstablishment].Capacity; int64(h.MaxRequests) < 2*n {
+		t.Errorf("%d requests, of which %d may be establishments", h.MaxRequests, n)
 	}
 }

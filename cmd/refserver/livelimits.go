@@ -8,9 +8,11 @@ import (
 	"io"
 	"log/slog"
 	"net/http"
+	"net/url"
 	"os"
 	"os/signal"
 	"reflect"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -140,6 +142,11 @@ func (l *liveLimits) patch(text []byte) (config, error) {
 // post serves POST /admin/limits: JSON with the sections limits, rateLimits and
 // isolation as in the configuration file; what is left out stays as it is.
 func (l *liveLimits) post(w http.ResponseWriter, r *http.Request) {
+	dry, err := dryRun(r.URL.RawQuery)
+	if err != nil {
+		answer(w, http.StatusBadRequest, err.Error())
+		return
+	}
 	text, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxLimitsBody))
 	var tooLong *http.MaxBytesError
 	switch {
@@ -157,7 +164,7 @@ func (l *liveLimits) post(w http.ResponseWriter, r *http.Request) {
 		answer(w, http.StatusBadRequest, err.Error())
 		return
 	}
-	v, err := l.change(next, r.URL.Query().Has("dry-run"))
+	v, err := l.change(next, dry)
 	if err != nil {
 		answer(w, http.StatusUnprocessableEntity, err.Error())
 		return
@@ -166,6 +173,32 @@ func (l *liveLimits) post(w http.ResponseWriter, r *http.Request) {
 		l.tell("POST /admin/limits", v)
 	}
 	answerJSON(w, v, l.log)
+}
+
+// dryRun reads the only parameter there is, dry-run, with or without a truth value.
+// Another one is an error: it may be meant to be this one.
+func dryRun(query string) (bool, error) {
+	q, err := url.ParseQuery(query)
+	if err != nil {
+		return false, err
+	}
+	for key := range q {
+		if key != "dry-run" {
+			return false, fmt.Errorf("unknown parameter %q; there is dry-run", key)
+		}
+	}
+	v := q["dry-run"]
+	switch {
+	case len(v) > 1:
+		return false, errors.New("dry-run is given twice")
+	case len(v) == 0 || v[0] == "":
+		return len(v) == 1, nil
+	}
+	dry, err := strconv.ParseBool(v[0])
+	if err != nil {
+		return false, fmt.Errorf("dry-run=%q is neither true nor false", v[0])
+	}
+	return dry, nil
 }
 
 // reread applies the settings as they are now in the file and the environment.

@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"log/slog"
 	"net"
@@ -160,8 +161,18 @@ func TestPostLimitsRefuses(t *testing.T) {
 			}
 		}
 	}
+	for _, query := range []string{"dryrun", "dry-run&x=1", "dry-run=perhaps", "dry-run&dry-run", "%zz"} {
+		if w := ask(h, "POST", "/admin/limits?"+query, `{"limits":{"maxChannels":1500}}`); w.Code != 400 {
+			t.Errorf("%s: %d, %s", query, w.Code, w.Body)
+		}
+	}
 	if srv.Plan().Stages != before.Stages {
 		t.Error("a refused change changed something")
+	}
+	for query, dry := range map[string]bool{"dry-run": true, "dry-run=true": true, "dry-run=1": true, "dry-run=false": false, "": false} {
+		if w := ask(h, "POST", "/admin/limits?"+query, `{}`); w.Code != 200 || !strings.Contains(w.Body.String(), fmt.Sprintf(`"dryRun":%v`, dry)) {
+			t.Errorf("%q: %d, %s", query, w.Code, w.Body)
+		}
 	}
 }
 

@@ -83,7 +83,10 @@ func defaultGovernors() governorsConfig {
 			Enabled: true, MaxRequests: 256, MaxReservedBytes: 1 << 30, MaxTenantRequests: 256, MaxPrincipalRequests: 64,
 			SmallBodyRequests: 16, ReservedControlRequests: 64, ReservedControlBytes: 8 << 20,
 			MaxTenantControlRequests: 64, MaxPrincipalControlRequests: 64,
-			MaxBodyBytes: 8 << 20, MaxControlBodyBytes: 64 << 10, HeavyReadReservedBytes: 64 << 20, OtherReservedBytes: 8 << 20,
+			MaxBodyBytes: 8 << 20, MaxControlBodyBytes: 64 << 10, HeavyReadReservedBytes: 64 << 20,
+			// All of MaxRequests must fit into MaxReservedBytes: establishments that wait for
+			// the private key, 128 at most, must not keep the reads of others out.
+			OtherReservedBytes: 3 << 20,
 		},
 		Commands: commandGovernorConfig{
 			Enabled: true, MaxCommands: 256, MaxRetainedBytes: 128 << 20, MaxTenantCommands: 128, MaxPrincipalCommands: 64,
