@@ -98,6 +98,51 @@ func TestEstablishmentIsRefusedWithAHint(t *testing.T) {
 	}
 }
 
+// overload.md §5: whoever was told to come back finds its channel until five
+// seconds after its hint; then it is the first to make room.
+func TestRefusedClientKeepsItsChannel(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		o, auth := establishing(1, 0)
+		o.Isolation.Mode, o.Limits.MaxSessions, o.Limits.MaxChannels = isolation.FairShare, 2, 3
+		bubble(t, o, func(s *site) {
+			first, refused := s.from("192.0.2.10:1"), s.from("192.0.2.11:1")
+			first.create(0)
+			w := first.start(first.encode(activateOf(first)))
+			synctest.Wait()
+			r := <-refused.start(refused.encode(createOf(refused)))
+			f, ok := r.msg.(*ua.ServiceFault)
+			if !ok {
+				t.Fatalf("%T, %v", r.msg, r.err)
+			}
+			hint := reconnect.HeaderHint(f.ResponseHeader)
+			younger := s.from("192.0.2.12:1")
+			time.Sleep(hint + 4900*time.Millisecond)
+			s.from("192.0.2.13:1")
+			synctest.Wait()
+			if ended(refused) || !ended(younger) {
+				t.Errorf("before its time: the refused one ended %v, the younger %v", ended(refused), ended(younger))
+			}
+			time.Sleep(200 * time.Millisecond)
+			s.from("192.0.2.14:1")
+			synctest.Wait()
+			if !ended(refused) {
+				t.Error("it still has its channel after its time")
+			}
+			close(auth.open)
+			first.result(<-w)
+		})
+	})
+}
+
+func ended(p *peer) bool {
+	select {
+	case <-p.gone:
+		return true
+	default:
+		return false
+	}
+}
+
 // splitTypeID finds the length of the type id in front of a message.
 func splitTypeID(b []byte) (uint32, int, error) {
 	var d uabinary.Decoder

@@ -1,6 +1,7 @@
 package stack_test
 
 import (
+	"errors"
 	"net/netip"
 	"sync/atomic"
 	"testing"
@@ -9,6 +10,7 @@ import (
 	"github.com/gopcua/opcua/ua"
 
 	"github.com/breakwater-ua/breakwater/isolation"
+	"github.com/breakwater-ua/breakwater/securechannel"
 	"github.com/breakwater-ua/breakwater/stack"
 	"github.com/breakwater-ua/breakwater/uastatus"
 )
@@ -100,5 +102,47 @@ func TestMappingChangesWhileARequestWaits(t *testing.T) {
 			t.Errorf("the one that waited: %v", code)
 		}
 		p.must(&ua.CallRequest{RequestHeader: p.header(), MethodsToCall: rq.MethodsToCall})
+	})
+}
+
+// The continuity rule, overload.md §7: when nothing is left for everybody, the
+// large request of a session that no classifier has claimed is put together from
+// what is kept for those who come back; a channel without session is not helped.
+func TestContinuityOfAssembly(t *testing.T) {
+	c := new(byPort)
+	o := stack.Options{Classifier: c, Limits: stack.Limits{MaxMessageSize: 64 << 10},
+		Budget: stack.Budget{MaxBytes: 3 * 4 * (64<<10 + 65535)}}
+	inBubble(t, o, func(s *site) {
+		partial := func(p *peer) {
+			_, _ = p.c.Write(p.c.Seal(securechannel.RawChunk{Final: 'C', RequestID: p.c.NextRequestID(), Body: make([]byte, 60_000)}))
+			synctest.Wait()
+		}
+		member := s.connect().login()
+		var strangers []*peer
+		for range 30 {
+			p := s.connect()
+			partial(p)
+			if ended(p) {
+				if !errors.Is(p.err, ua.StatusBadTCPNotEnoughResources) {
+					t.Errorf("a stranger: %v", p.err)
+				}
+				break
+			}
+			strangers = append(strangers, p)
+		}
+		if len(strangers) == 0 || len(strangers) == 30 {
+			t.Fatalf("%d strangers have room", len(strangers))
+		}
+		stages, _ := s.usage()
+		if u := stages[isolation.ReassemblyBytes]; u.Reconnect != 0 {
+			t.Errorf("strangers use what is kept: %+v", u)
+		}
+		partial(member)
+		if ended(member) {
+			t.Fatalf("a member: %v", member.err)
+		}
+		if stages, _ = s.usage(); stages[isolation.ReassemblyBytes].Reconnect == 0 {
+			t.Errorf("%+v", stages[isolation.ReassemblyBytes])
+		}
 	})
 }
