@@ -12,7 +12,7 @@ type collector struct {
 
 	channels, sessions, activated, subscriptions, items, parked *prometheus.Desc
 	sessionsCreated, sessionsRejected, sessionTimeouts          *prometheus.Desc
-	blocking, refused, lost, requests, duration                 *prometheus.Desc
+	blocking, refused, lost, requests, duration, notifications  *prometheus.Desc
 	budgetReserved, budgetMax, budgetRefused                    *prometheus.Desc
 	connections, connectionsAccepted, connectionsRefused        *prometheus.Desc
 	connectionCloses                                            *prometheus.Desc
@@ -43,13 +43,14 @@ func (s *Server) Collector() prometheus.Collector {
 		refused:             desc("requests_refused_total", "Requests refused by admission."),
 		lost:                desc("responses_lost_total", "Responses whose channel had gone."),
 		requests:            desc("requests_total", "Requests answered.", "service", "status"),
-		duration:            desc("request_duration_seconds", "From the last byte of a request to its answer, for requests on goroutines of their own.", "service"),
+		notifications:       desc("notifications_total", "Notifications sent to clients: values and events, Republish apart."),
+		duration:            desc("request_duration_seconds", "From the last byte of a request to its answer: of requests answered at once every sixteenth, of the others all.", "service"),
 		budgetReserved:      desc("budget_reserved_bytes", "Memory held by partly received messages."),
 		budgetMax:           desc("budget_max_bytes", "Largest amount of memory for partly received messages."),
 		budgetRefused:       desc("budget_rejections_total", "Chunks refused for want of memory."),
 		connections:         desc("connections", "Open connections."),
-		connectionsAccepted: desc("connections_accepted_total", "Connections admitted."),
-		connectionsRefused:  desc("connections_refused_total", "Connections refused before a byte was read.", "reason"),
+		connectionsAccepted: desc("connections_accepted_total", "Connections admitted, by the address that is listened on.", "listener"),
+		connectionsRefused:  desc("connections_refused_total", "Connections refused before a byte was read.", "listener", "reason"),
 		connectionCloses:    desc("connection_closes_total", "Connections that ended.", "reason"),
 		cryptoWaiting:       desc("crypto_gate_waiting", "Private-key operations that wait.", "priority"),
 		cryptoMean:          desc("crypto_gate_operation_seconds", "Mean duration of a private-key operation."),
@@ -74,6 +75,7 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 	gauge(c.subscriptions, float64(st.Subscriptions))
 	gauge(c.items, float64(st.MonitoredItems))
 	gauge(c.parked, float64(st.ParkedPublishes))
+	counter(c.notifications, float64(st.Notifications))
 	counter(c.sessionsCreated, float64(st.SessionSummary.Cumulated))
 	counter(c.sessionsRejected, float64(st.SessionSummary.SecurityRejected), "security")
 	counter(c.sessionsRejected, float64(st.SessionSummary.Rejected-min(st.SessionSummary.Rejected, st.SessionSummary.SecurityRejected)), "other")

@@ -206,6 +206,9 @@ func (d *dispatcher) inline(r *request, m carrier) {
 			d.count(&r.Request, ua.StatusOK)
 		} else {
 			d.reply(r.Channel, &r.Request, code)
+			if d.counters.of(r.Entry).sampled() {
+				d.counters.took(r.Entry, time.Since(r.Time))
+			}
 		}
 		d.finish(r)
 	}

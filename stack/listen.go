@@ -376,10 +376,10 @@ func abandon(ls []listener) {
 func (s *Server) collectConnections(c *collector, gauge, counter func(d *prometheus.Desc, v float64, labels ...string)) {
 	u := s.connections.Usage()
 	gauge(c.connections, float64(u.Connections))
-	counter(c.connectionsAccepted, float64(u.Admitted))
-	for reason, n := range u.Refused {
-		if reason != 0 {
-			counter(c.connectionsRefused, float64(n), transport.RefusalReason(reason).String())
+	for name, p := range u.Ports {
+		counter(c.connectionsAccepted, float64(p.Admitted), name)
+		for reason, n := range p.Refused {
+			counter(c.connectionsRefused, float64(n), name, reason.String())
 		}
 	}
 	for _, r := range transport.Reasons() {

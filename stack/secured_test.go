@@ -206,6 +206,11 @@ func TestCollector(t *testing.T) {
 	srv := start(t, options(), plant)
 	c := dial(t, srv, opcua.SecurityMode(ua.MessageSecurityModeNone))
 	useServer(t, srv, c)
+	for range 16 { // of which one is timed
+		if _, err := c.Read(context.Background(), &ua.ReadRequest{NodesToRead: []*ua.ReadValueID{{NodeID: ua.NewNumericNodeID(0, 2258), AttributeID: ua.AttributeIDValue}}}); err != nil {
+			t.Fatal(err)
+		}
+	}
 	registry := prometheus.NewPedanticRegistry()
 	if err := registry.Register(srv.Collector()); err != nil {
 		t.Fatal(err)
@@ -218,11 +223,12 @@ func TestCollector(t *testing.T) {
 			values["opcua_server_isolation_used shared RequestExecution"] == 0
 	})
 	for key, want := range map[string]float64{
-		"opcua_server_sessions":                      1,
-		"opcua_server_channels":                      1,
-		"opcua_server_requests_total Call good":      1,
-		"opcua_server_request_duration_seconds Call": 1,
-		"opcua_server_connections":                   1,
+		"opcua_server_sessions":                                              1,
+		"opcua_server_channels":                                              1,
+		"opcua_server_requests_total Call good":                              1,
+		"opcua_server_request_duration_seconds Call":                         1,
+		"opcua_server_connections":                                           1,
+		"opcua_server_connections_accepted_total " + srv.Addrs()[0].String(): 1,
 
 		"opcua_server_isolation_used shared Connection":                 1,
 		"opcua_server_isolation_capacity Connection":                    2010,
@@ -238,6 +244,12 @@ func TestCollector(t *testing.T) {
 		if values[key] != want {
 			t.Errorf("%s is %v, want %v", key, values[key], want)
 		}
+	}
+	if timed, all := values["opcua_server_request_duration_seconds Read"], values["opcua_server_requests_total Read good"]; timed < 1 || timed > all/16+1 {
+		t.Errorf("%v of %v reads are timed", timed, all)
+	}
+	if n, ok := values["opcua_server_notifications_total"]; !ok || n != float64(srv.Stats().Notifications) {
+		t.Errorf("%v notifications", n)
 	}
 	if values["opcua_server_requests_total Read good"] < 3 || values["opcua_server_budget_max_bytes"] == 0 {
 		t.Errorf("%v", values)

@@ -12,6 +12,7 @@ import (
 // before all others.
 type Admission struct {
 	gate   *Gate
+	counts *portCounts
 	port   *Port
 	victim Victim
 

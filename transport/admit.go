@@ -3,6 +3,7 @@ package transport
 import (
 	"net/netip"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"github.com/breakwater-ua/breakwater/isolation"
@@ -11,9 +12,32 @@ import (
 // Port is a listener's share in a Gate. The zero value has no cap and tells
 // refused peers why.
 type Port struct {
-	Max    int  // cap on this listener's connections; 0 = none
-	Silent bool // refused peers are just closed: TLS, or a port shared by protocols
-	used   int  // guarded by Gate.mu
+	Name   string // of the listener, in Usage; several may share one
+	Max    int    // cap on this listener's connections; 0 = none
+	Silent bool   // refused peers are just closed: TLS, or a port shared by protocols
+
+	// guarded by Gate.mu
+	used   int
+	counts *portCounts
+}
+
+// portCounts are those of all ports of a name.
+type portCounts struct {
+	admitted atomic.Uint64
+	refused  [refusals]atomic.Uint64
+}
+
+// countsOf are the counts of a port.
+func (g *Gate) countsOf(p *Port) *portCounts {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if p.counts == nil {
+		if g.ports[p.Name] == nil {
+			g.ports[p.Name] = new(portCounts)
+		}
+		p.counts = g.ports[p.Name]
+	}
+	return p.counts
 }
 
 // Admit decides about an accepted socket in seven steps:
@@ -36,7 +60,7 @@ type Port struct {
 // address is a balancer's: the transport reads the header and calls Carried.
 func (g *Gate) Admit(remote, local netip.AddrPort, port *Port) (*Admission, Refusal) {
 	now := time.Now()
-	a := &Admission{gate: g, port: port, remote: remote.Addr(), local: local, proxy: g.proxied(remote.Addr())}
+	a := &Admission{gate: g, port: port, counts: g.countsOf(port), remote: remote.Addr(), local: local, proxy: g.proxied(remote.Addr())}
 	if wait, stopped := g.isStopped(); stopped {
 		return nil, a.refuse(RefusedStopped, wait, now)
 	}
@@ -48,7 +72,7 @@ func (g *Gate) Admit(remote, local netip.AddrPort, port *Port) (*Admission, Refu
 		return nil, a.refuse(r, wait, now)
 	}
 	if !a.proxy {
-		g.admitted.Add(1)
+		a.counts.admitted.Add(1)
 	}
 	return a, Refusal{}
 }
@@ -82,7 +106,7 @@ func (a *Admission) Carried(remote netip.AddrPort) Refusal {
 	if r != RefusedNone {
 		return a.refuse(r, wait, now)
 	}
-	g.admitted.Add(1)
+	a.counts.admitted.Add(1)
 	return Refusal{}
 }
 
@@ -242,7 +266,7 @@ func (g *Gate) isStopped() (retryAfter time.Duration, stopped bool) {
 // the line is only taken for a peer that will hear of it.
 func (a *Admission) refuse(r RefusalReason, wait time.Duration, now time.Time) Refusal {
 	g := a.gate
-	g.refused[r].Add(1)
+	a.counts.refused[r].Add(1)
 	f := Refusal{Reason: r, RetryAfter: wait}
 	g.mu.Lock()
 	polite, limits := g.polite, g.refusedBy(r)

@@ -133,8 +133,6 @@ type Gate struct {
 	proxies    []netip.Prefix
 	log        *slog.Logger
 
-	admitted atomic.Uint64
-	refused  [refusals]atomic.Uint64
 	shadowed [refusals]atomic.Uint64 // admitted in shadow mode
 	reclaims atomic.Uint64
 	politely atomic.Uint64
@@ -154,11 +152,12 @@ type Gate struct {
 	lingering  int           // reclaimed ones whose close has not returned
 	barren     time.Time     // no use in looking for a victim before
 	phases     [phases]list
+	ports      map[string]*portCounts // by name
 }
 
 // NewGate returns a Gate, or an error that names the bad option.
 func NewGate(o GateOptions) (*Gate, error) {
-	g := &Gate{iso: o.Isolation, classifier: o.Classifier, hint: o.Hint, proxies: slices.Clone(o.ProxyPeers), log: o.Logger}
+	g := &Gate{ports: make(map[string]*portCounts), iso: o.Isolation, classifier: o.Classifier, hint: o.Hint, proxies: slices.Clone(o.ProxyPeers), log: o.Logger}
 	if g.log == nil {
 		g.log = slog.Default()
 	}
@@ -247,15 +246,30 @@ type Usage struct {
 	Polite                                  uint64 // refused peers that were told
 	Refused                                 map[RefusalReason]uint64
 	Shadowed                                map[RefusalReason]uint64 // admitted in shadow mode
+	Ports                                   map[string]PortUsage     // by name, of all that have seen a connection
+}
+
+// PortUsage is what is counted of the ports of one name.
+type PortUsage struct {
+	Admitted uint64
+	Refused  map[RefusalReason]uint64
 }
 
 // Usage returns the counters.
 func (g *Gate) Usage() Usage {
 	g.mu.Lock()
-	u := Usage{Connections: g.used, Handshakes: g.handshakes, MaxConnections: g.max}
+	u := Usage{Connections: g.used, Handshakes: g.handshakes, MaxConnections: g.max,
+		Refused: make(map[RefusalReason]uint64), Ports: make(map[string]PortUsage, len(g.ports))}
+	for name, c := range g.ports {
+		p := PortUsage{Admitted: c.admitted.Load(), Refused: counted(&c.refused)}
+		u.Ports[name] = p
+		u.Admitted += p.Admitted
+		for r, n := range p.Refused {
+			u.Refused[r] += n
+		}
+	}
 	g.mu.Unlock()
-	u.Admitted, u.Reclaimed, u.Polite = g.admitted.Load(), g.reclaims.Load(), g.politely.Load()
-	u.Refused, u.Shadowed = counted(&g.refused), counted(&g.shadowed)
+	u.Reclaimed, u.Polite, u.Shadowed = g.reclaims.Load(), g.politely.Load(), counted(&g.shadowed)
 	return u
 }
 

@@ -230,3 +230,27 @@ func TestGateKeepsDescriptors(t *testing.T) {
 		t.Fatal(g.Usage().MaxConnections, err)
 	}
 }
+
+// What is counted is known for each listener.
+func TestUsageByPort(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBed(t, isolation.Balanced, nil, GateOptions{})
+		one, other := &Port{Name: "one"}, &Port{Name: "other", Max: 1}
+		b.must(ordinary(1), one)
+		b.must(ordinary(2), other)
+		if _, _, r := b.admit(ordinary(3), other); r != RefusedListener {
+			t.Error(r)
+		}
+		u := b.Usage()
+		if p := u.Ports["one"]; p.Admitted != 1 || len(p.Refused) != 0 {
+			t.Errorf("one: %+v", p)
+		}
+		if p := u.Ports["other"]; p.Admitted != 1 || p.Refused[RefusedListener] != 1 {
+			t.Errorf("other: %+v", p)
+		}
+		if u.Admitted != 2 || u.Refused[RefusedListener] != 1 {
+			t.Errorf("%+v", u)
+		}
+		b.end()
+	})
+}

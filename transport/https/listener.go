@@ -104,7 +104,7 @@ func New(ln net.Listener, o Options) (*Listener, error) {
 	}
 	l.acceptor = transport.Acceptor{
 		Listener: ln, Gate: gate, Logger: l.log,
-		Port:   transport.Port{Max: o.MaxConnections, Silent: true},
+		Port:   transport.Port{Name: ln.Addr().String(), Max: o.MaxConnections, Silent: true},
 		Take:   l.take,
 		Refuse: func(nc net.Conn, _ transport.Refusal) { _ = nc.Close() },
 	}

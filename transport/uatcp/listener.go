@@ -118,7 +118,7 @@ func New(ln net.Listener, o Options) (*Listener, error) {
 	l := &Listener{server: s}
 	l.acceptor = transport.Acceptor{
 		Listener: ln, Gate: s.gate, Logger: s.log,
-		Port:   transport.Port{Max: o.MaxConnections, Silent: o.Silent},
+		Port:   transport.Port{Name: ln.Addr().String(), Max: o.MaxConnections, Silent: o.Silent},
 		Take:   l.take,
 		Refuse: l.refuse,
 	}
