@@ -8,6 +8,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/breakwater-ua/breakwater/isolation"
 )
 
 var (
