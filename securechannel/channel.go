@@ -182,6 +182,7 @@ func (ch *Channel) Closed(reason transport.CloseReason) {
 func (ch *Channel) Chunk(frame []byte, now time.Time) {
 	if kind(frame) == kindOPN {
 		if err := ch.openChunk(frame, now); err != nil {
+			ch.dropPartial()
 			ch.fail(err)
 		}
 		return
@@ -189,12 +190,14 @@ func (ch *Channel) Chunk(frame []byte, now time.Time) {
 	request, body, err := ch.verify(frame, now)
 	if err == nil {
 		if kind(frame) == kindCLO {
+			ch.dropPartial()
 			ch.conn.Close(transport.CloseSecureChannel, ua.StatusGood, "")
 			return
 		}
 		err = ch.chunk(frame[3], request, body, now)
 	}
 	if err != nil {
+		ch.dropPartial() // now, not when the peer has gone
 		ch.fail(err)
 	}
 }
@@ -306,11 +309,7 @@ func (ch *Channel) chunk(final byte, request uint32, body []byte, now time.Time)
 			ch.partial.Store(true)
 			ch.conn.SetAssemblyDeadline(now.Add(ch.server.limits.Load().AssemblyTimeout))
 		}
-		err := a.add(request, body, ch.active.Load())
-		if err != nil {
-			ch.dropPartial() // now, not when the peer has gone
-		}
-		return err
+		return a.add(request, body, ch.active.Load())
 	}
 	if err := a.check(len(body), ch.maxBody, ch.server.limits.Load().MaxChunkCount); err != nil {
 		return err
@@ -325,7 +324,11 @@ func (ch *Channel) chunk(final byte, request uint32, body []byte, now time.Time)
 	return nil
 }
 
+// dropPartial gives up what is being assembled, if anything.
 func (ch *Channel) dropPartial() {
+	if !ch.partial.Load() {
+		return
+	}
 	ch.assembly.drop()
 	ch.partial.Store(false)
 	ch.conn.SetAssemblyDeadline(time.Time{})

@@ -361,6 +361,8 @@ func TestReassemblyReleasedOnEveryPath(t *testing.T) {
 		"too large": func(t *testing.T, s *assemblies, c *Client, _ *Channel) {
 			s.add(c, 1)
 			c.writeAll(t, c.Seal(RawChunk{Final: 'C', RequestID: 1, Body: body(60_000)}))
+			synctest.Wait()
+			s.reserved(0) // and not only when the peer has read why, and gone
 			expectERR(t, c, ua.StatusBadTCPMessageTooLarge)
 		},
 		"protocol error": func(t *testing.T, s *assemblies, c *Client, _ *Channel) {
