@@ -31,7 +31,7 @@ const (
 	demoNamespace  = "urn:breakwater:demo"
 	userName       = "tester"
 	password       = "correct horse battery staple"
-	tokenLifetime  = 3 * time.Second
+	tokenLifetime  = 4 * time.Second
 )
 
 // refserver is a running reference server with what its clients need to know.
