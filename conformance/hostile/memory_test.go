@@ -79,7 +79,7 @@ func TestA4OversizeBeforeSecurity(t *testing.T) {
 func TestA5OneBudgetForAllSockets(t *testing.T) {
 	each(t, chunked, func(o *stack.Options) {
 		o.Budget = stack.Budget{MaxBytes: 64 << 20}
-		o.Limits.AssemblyTimeout = 4 * time.Second
+		o.Limits.AssemblyTimeout = 8 * time.Second
 	}, func(t *testing.T, s *site) {
 		var conns []*probe.Conn
 		for range 20 {

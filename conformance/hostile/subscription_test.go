@@ -74,7 +74,7 @@ func TestX8E9SubscriptionsAreBounded(t *testing.T) {
 			ses := s.session()
 			var last error
 			for range 9 {
-				_, err := ses.Call(context.Background(), &ua.CreateSubscriptionRequest{RequestedPublishingInterval: 50, RequestedLifetimeCount: 10, RequestedMaxKeepAliveCount: 3})
+				_, err := ses.Call(context.Background(), &ua.CreateSubscriptionRequest{RequestedPublishingInterval: 50, RequestedLifetimeCount: 80, RequestedMaxKeepAliveCount: 3})
 				last = err
 			}
 			s.status(last, "the ninth subscription", ua.StatusBadTooManySubscriptions)
