@@ -8,6 +8,7 @@ import (
 	"net"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"github.com/breakwater-ua/breakwater/securechannel"
@@ -233,12 +234,29 @@ func (c *Conn) SendEncoded(msg []byte) (*Pending, error) {
 	c.waiting[p.ID] = p.ch
 	c.mu.Unlock()
 	if err := c.wire.send(p.ID, msg); err != nil {
-		c.mu.Lock()
-		delete(c.waiting, p.ID)
-		c.mu.Unlock()
-		return nil, err
+		return nil, c.unsent(p, err)
 	}
 	return p, nil
+}
+
+// lastWords is how long the reader may take to say why a server has ended the
+// connection that nothing could be sent on.
+const lastWords = 2 * time.Second
+
+// unsent is why a request could not be sent: what the server has said last, if the
+// connection has ended, is a better reason than a broken pipe.
+func (c *Conn) unsent(p *Pending, err error) error {
+	if errors.Is(err, syscall.EPIPE) || errors.Is(err, syscall.ECONNRESET) || errors.Is(err, net.ErrClosed) {
+		select {
+		case a := <-p.ch:
+			return a.err
+		case <-time.After(lastWords):
+		}
+	}
+	c.mu.Lock()
+	delete(c.waiting, p.ID)
+	c.mu.Unlock()
+	return err
 }
 
 // Body waits for the answer's message in OPC UA Binary.
