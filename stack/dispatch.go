@@ -383,7 +383,8 @@ func (d *dispatcher) overloaded(r *request, reason isolation.Reason) ua.StatusCo
 
 // workHint is how long what waits takes at the rate at which it goes.
 func (d *dispatcher) workHint() time.Duration {
-	return d.planner.Work(int(d.short.n.Load()+d.slow.n.Load())+1, d.drained.rate(time.Now()))
+	waiting := int(d.short.n.Load() + d.slow.n.Load())
+	return d.planner.Work(waiting+1, d.drained.rate(time.Now(), waiting))
 }
 
 // refuse answers a request that was not admitted.

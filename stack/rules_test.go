@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/breakwater-ua/breakwater/isolation"
+	"github.com/breakwater-ua/breakwater/security"
+	"github.com/breakwater-ua/breakwater/service"
 )
 
 // overload.md §13: the lowest of what sessions, the line of those who wait, and
@@ -93,4 +95,48 @@ func TestPlanIsLogged(t *testing.T) {
 	if strings.Contains(log.String(), "plant-seven") {
 		t.Error("an owner's key is in the log")
 	}
+}
+
+// A request without a session has no rights by a policy that it has only named.
+func TestSessionlessIsWithoutPolicy(t *testing.T) {
+	s := sessionless{allowed: true}
+	e := &service.Entry{Sessionless: true}
+	for _, c := range []struct {
+		ch   *logicalChannel
+		want bool
+	}{
+		{&logicalChannel{policy: security.None}, true},
+		{&logicalChannel{policy: security.None, lasting: true}, false},
+		{&logicalChannel{policy: security.Basic256Sha256}, false},
+	} {
+		if got := s.admits(c.ch, e); got != c.want {
+			t.Errorf("policy %s, lasting %v: %v", c.ch.policy.Name, c.ch.lasting, got)
+		}
+	}
+}
+
+// The rate at which the queue drains is measured while somebody waits, and forgotten
+// when nobody does.
+func TestDrainRate(t *testing.T) {
+	var m drain
+	now := time.Now()
+	step := func(after time.Duration, served, waiting int, want float64) {
+		t.Helper()
+		for range served {
+			m.served()
+		}
+		now = now.Add(after)
+		if got := m.rate(now, waiting); got != want {
+			t.Errorf("%v later, %d served, %d wait: %v per second, want %v", after, served, waiting, got, want)
+		}
+	}
+	step(0, 0, 0, presumedDrain)
+	step(time.Second, 0, 0, presumedDrain) // refused by another limit, nobody has waited
+	step(2*time.Second, 40, 3, 20)
+	step(500*time.Millisecond, 1, 3, 20) // too soon to tell
+	step(500*time.Millisecond, 4, 3, 5)
+	step(2*time.Second, 0, 3, 0.05)
+	step(2*time.Second, 0, 0, presumedDrain)
+	step(time.Second, 7, 1, 7)
+	step(time.Minute, 0, 1, presumedDrain) // that was long ago
 }

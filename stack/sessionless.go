@@ -78,13 +78,15 @@ func (s *sessionless) configure(o *Options) {
 	s.most.Store(int64(or(o.HTTP.MaxSessionless, defaultMaxSessionless)))
 }
 
-// admits reports whether a request without a token may go on without a session.
+// admits reports whether a request without a token may go on without a session. A
+// security policy is proven by the signatures of a session: without one the request
+// has named it and no more, and gets no rights by that.
 func (s *sessionless) admits(ch channel, e *service.Entry) bool {
 	if !s.allowed || !e.Sessionless {
 		return false
 	}
 	l, ok := ch.(*logicalChannel)
-	return ok && !l.lasting
+	return ok && !l.lasting && l.policy.IsNone()
 }
 
 // enter takes one of the places; leave gives it back.

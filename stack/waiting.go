@@ -406,14 +406,19 @@ func (m *drain) served() {
 	m.mu.Unlock()
 }
 
-func (m *drain) rate(now time.Time) float64 {
+// rate is the measured one, or the presumed one. waiting is how many wait now:
+// while nobody does, how many have left the queue says nothing.
+func (m *drain) rate(now time.Time, waiting int) float64 {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	passed := now.Sub(m.since)
 	switch {
 	case m.since.IsZero() || passed > 10*time.Second: // nothing was refused for long: begin anew
-		m.since, m.count = now, 0
-	case passed >= time.Second:
+		m.since, m.count, m.last = now, 0, 0
+	case passed < time.Second:
+	case waiting == 0:
+		m.since, m.count, m.last = now, 0, 0
+	default:
 		// Nothing at all in a second is slower than anything that could be measured.
 		m.last = max(float64(m.count), 0.1) / passed.Seconds()
 		m.since, m.count = now, 0
