@@ -54,7 +54,7 @@ func (o *Options) checkWeb() error {
 	case h.RequestBurst < 0:
 		return bad("HTTP.RequestBurst", "is negative")
 	case h.AllowSessionless && !o.Security.AllowAnonymous:
-		return bad("HTTP.AllowSessionless", "needs Security.AllowAnonymous")
+		return bad("HTTP.AllowSessionless", "gives the rights of anonymous, who is not allowed")
 	}
 	switch t := &o.TLS; {
 	case (t.CertificateFile == "") != (t.KeyFile == ""):
