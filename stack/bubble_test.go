@@ -83,6 +83,10 @@ func TestUnsupportedServices(t *testing.T) {
 				t.Errorf("%T: %v (%T)", rq, code, rs)
 			}
 		}
+		// What has a response's header as well: it cannot be read as a request's.
+		if _, code := p.result(<-p.start(p.encode(&ua.ReadResponse{ResponseHeader: &ua.ResponseHeader{}}))); code != ua.StatusBadServiceUnsupported {
+			t.Errorf("a ReadResponse: %v", code)
+		}
 		p.read(numeric(2258))
 	})
 }

@@ -236,11 +236,15 @@ func (d *dispatcher) goApart(r *request, m carrier) {
 func (d *dispatcher) route(ch channel, r *request, body []byte) (*service.Entry, ua.StatusCode) {
 	r.Body.Reset(body, &d.decoding)
 	typeID := r.Body.TypeID()
+	unread := r.Body.Err() != nil
 	r.Header = r.Body.RequestHeader()
+	entry := d.table.Lookup(typeID)
 	if err := r.Body.Err(); err != nil {
+		if entry == nil && !unread { // it may not even be a request
+			return nil, ua.StatusBadServiceUnsupported
+		}
 		return nil, uastatus.Code(err)
 	}
-	entry := d.table.Lookup(typeID)
 	r.Limit = d.limit(ch.MaxResponseSize())
 	r.Caller = &noCaller
 	switch {
