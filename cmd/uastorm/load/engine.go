@@ -61,7 +61,7 @@ type Engine struct {
 
 // A tally counts what the clients of Connect, and nobody else, met with in a phase.
 type tally struct {
-	refused, hinted, unhinted, silent, lost atomic.Int64
+	refused, hinted, unhinted, silent, unreached, timedOut, lost atomic.Int64
 }
 
 // Facts are what happened in a phase beside what the recorder counts.
@@ -78,8 +78,9 @@ type Facts struct {
 	// Attempts are TCP connects, of all clients, and of the one that made most.
 	Attempts, MaxAttempts int
 	// Refused attempts of clients; Hinted said when to come back, Unhinted said no
-	// more than that, Silent were closed without a word.
-	Refused, Hinted, Unhinted, Silent int
+	// more than that, Silent were closed without a word. Unreached is what the
+	// operating system refused, TimedOut what had no answer.
+	Refused, Hinted, Unhinted, Silent, Unreached, TimedOut int
 	// Lost are sessions that ended without their client's or uastorm's doing.
 	Lost int
 	// Floods, one for each kind.
@@ -226,6 +227,7 @@ func (e *Engine) phase(ctx context.Context, f *Phase) error {
 	facts.Ran = time.Since(begun)
 	facts.Refused, facts.Hinted, facts.Unhinted = int(counts.refused.Load()), int(counts.hinted.Load()), int(counts.unhinted.Load())
 	facts.Silent, facts.Lost = int(counts.silent.Load()), int(counts.lost.Load())
+	facts.Unreached, facts.TimedOut = int(counts.unreached.Load()), int(counts.timedOut.Load())
 	e.facts = append(e.facts, facts)
 	return context.Cause(ctx)
 }
@@ -321,6 +323,10 @@ func (e *Engine) refused(m *member, err error) {
 	switch {
 	case how == measure.BySilence:
 		t.silent.Add(1)
+	case how == measure.BySystem:
+		t.unreached.Add(1)
+	case how == measure.ByTimeout:
+		t.timedOut.Add(1)
 	case hint > 0:
 		t.hinted.Add(1)
 	case how == measure.ByError || how == measure.ByFault:

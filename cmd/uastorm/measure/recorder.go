@@ -44,8 +44,8 @@ type Options struct {
 	// MetricPrefixes are those of the families kept. Nil is
 	// DefaultMetricPrefixes.
 	MetricPrefixes []string
-	// Client scrapes ServerMetrics. Nil is a client of its own that follows no
-	// redirects to other hosts.
+	// Client scrapes ServerMetrics. Nil is a client of its own. Without a
+	// CheckRedirect it follows no redirects to other hosts.
 	Client *http.Client
 }
 

@@ -33,6 +33,10 @@ type Result struct {
 	Events []Event `json:"events,omitempty"`
 	// Metrics describes the server's metrics that the samples hold, by name.
 	Metrics []Metric `json:"metrics,omitempty"`
+	// Clients and Floods are what those of each phase met with, filled in by the
+	// load test's command.
+	Clients []ClientFacts `json:"clients,omitempty"`
+	Floods  []FloodFacts  `json:"floods,omitempty"`
 	// Verdicts are the load test's judgements, filled in by its command.
 	Verdicts []Verdict `json:"verdicts,omitempty"`
 }

@@ -60,7 +60,12 @@ func newScraper(url string, prefixes []string, client *http.Client, remark func(
 		prefixes = DefaultMetricPrefixes()
 	}
 	if client == nil {
-		client = &http.Client{CheckRedirect: sameHost}
+		client = &http.Client{}
+	}
+	if client.CheckRedirect == nil {
+		own := *client
+		own.CheckRedirect = sameHost
+		client = &own
 	}
 	return &scraper{url: url, prefixes: prefixes, client: client, want: make(chan struct{}, 1), remark: remark,
 		families: map[string]Metric{}}

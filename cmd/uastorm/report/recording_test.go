@@ -71,6 +71,8 @@ func poisoned(res *measure.Result) *measure.Result {
 		s.Server = maps.Clone(s.Server)
 		s.Server[`opcua_server_sessions{a="`+hostile+`"}`] = float64(i)
 	}
+	bad.Clients = []measure.ClientFacts{{Phase: hostile}}
+	bad.Floods = []measure.FloodFacts{{Phase: hostile, Kind: hostile, Ended: map[string]int{hostile: 1}}}
 	bad.Total.Refusals = []measure.RefusalCount{{Name: hostile, Count: 1}}
 	bad.Total.Errors = []measure.ErrorCount{{Name: hostile, Count: 1}}
 	return &bad
@@ -204,6 +206,12 @@ func simulate(t *testing.T) *measure.Result {
 		res.Phases[i].Saturation = measure.Saturation{CPU: 0.3 + 0.2*float64(i%3), MaxCPU: 1.4}
 	}
 	res.Processors = 2
+	res.Clients = []measure.ClientFacts{
+		{Phase: "storm", Clients: 8000, Holding: 8000, HeldAfter: 25_100, Attempts: 9_215, MostAttempts: 4, Refused: 1_215, Hinted: 1_180, Silent: 24, Unreached: 8, TimedOut: 3},
+		{Phase: "recovery", Clients: 8000, Holding: 7999, Lost: 1},
+	}
+	res.Floods = []measure.FloodFacts{{Phase: "storm", Kind: "slow chunks", Connections: 20, Opened: 41, Held: 20, Peak: 20, Longest: 10_020, Bytes: 1_530_000,
+		Ended: map[string]int{"BadTcpMessageTooLarge": 17, "silence": 4}}}
 	res.Verdicts = []measure.Verdict{
 		{Phase: "storm", What: "read p99", Limit: "≤ 20 ms", Measured: measure.Duration(res.Phases[2].Totals.Operations[measure.Read].Latency.P99), Pass: true},
 		{Phase: "storm", What: "values lost", Limit: "0", Measured: "6", Pass: false},

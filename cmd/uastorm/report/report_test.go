@@ -79,7 +79,7 @@ func TestThePageShowsWhatIsAskedFor(t *testing.T) {
 		}
 	}
 	for _, text := range []string{"opcua_server_sessions", "opcua_server_requests_total", "process_resident_memory_bytes", "Metrics that did not change (",
-		"BadTcpServerTooBusy", "✗ Failed", "✗ fail", "✓ pass", "≥ 95 %", "8,000 clients connect", "uastorm storm --clients 8000"} {
+		"BadTcpServerTooBusy", "✗ Failed", "✗ fail", "✓ pass", "≥ 95 %", "8,000 clients connect", "Clients by phase", "25.1s", "Floods by phase", "17 BadTcpMessageTooLarge, 4 silence", "uastorm storm --clients 8000"} {
 		if !strings.Contains(page, text) {
 			t.Errorf("the page does not have %q", text)
 		}

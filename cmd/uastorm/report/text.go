@@ -11,8 +11,8 @@ import (
 )
 
 // Text writes a result as plain text for a terminal or a log: what was run, the
-// phases, percentiles, refusals, errors, how the generator itself did, and the
-// verdicts last.
+// phases, percentiles, refusals, errors, how the generator itself did, the
+// verdicts, and what clients and floods met with.
 func Text(w io.Writer, res *measure.Result) error {
 	shown := cleaned(res)
 	r := newRun(shown)
@@ -70,6 +70,9 @@ func Text(w io.Writer, res *measure.Result) error {
 		fmt.Fprintf(out, "\nuastorm did not keep up. %s.\nWhat was measured is the load test as much as the server: use a bigger machine, or less load.\n", why)
 	}
 	fmt.Fprintf(out, "\n%s\n", verdict(shown.Passed()))
+	for _, rows := range p.factTables() {
+		tabular(out, rows)
+	}
 	return out.err
 }
 
