@@ -61,7 +61,7 @@ func serveOver(t *testing.T, scheme string) string {
 var easy = []string{"--quiet", "--max-lateness", "-1ns", "--max-cpu", "-1"}
 
 func TestRefusesWhatIsNotOurs(t *testing.T) {
-	for _, url := range []string{"opc.tcp://192.0.2.1:4840", "opc.tcp://8.8.8.8", "opc.tcp://[2001:db8::1]:4840", "opc.wss://8.8.8.8", "opc.https://8.8.8.8:443"} {
+	for _, url := range []string{"opc.tcp://192.0.2.1:4840", "opc.tcp://8.8.8.8", "opc.tcp://[2001:db8::1]:4840", "opc.wss://8.8.8.8", "opc.tcp://169.254.169.254:80", "opc.https://8.8.8.8:443"} {
 		code, _, text := uastorm(t.Context(), "connect", url)
 		if code != exitUsage || !strings.Contains(text, "--i-own-this-server") {
 			t.Errorf("%s: exit %d, %s", url, code, text)
@@ -87,14 +87,14 @@ func TestUsage(t *testing.T) {
 		{exitUsage, "duration", []string{"steady", url, "--limit", "readP99=fast"}},
 		{exitUsage, "network-blip", []string{"scenario", "nothing", url}},
 		{exitUsage, "writers need a node", []string{"steady", url, "--writers", "1"}},
-		{exitUsage, "flood.chunks: not possible over opc.https", []string{"flood", "opc.https://127.0.0.1:1", "--chunks", "1"}},
-		{exitUsage, "flood.slowHeaders: not possible over opc.tcp", []string{"flood", url, "--slow-headers", "1"}},
+		{exitUsage, "--chunks: not possible over opc.https", []string{"flood", "opc.https://127.0.0.1:1", "--chunks", "1"}},
+		{exitUsage, "--slow-headers: not possible over opc.tcp", []string{"flood", url, "--slow-headers", "1"}},
 		{exitUsage, "no-such-file", []string{"connect", "opc.wss://127.0.0.1:1", "--tls-ca", "no-such-file"}},
 		{exitUsage, "no certificate", []string{"connect", "opc.wss://127.0.0.1:1", "--tls-ca", "command_test.go"}},
 		{exitTarget, "opc.tcp://127.0.0.1:1", []string{"connect", url}},
 		{exitTarget, "opc.wss://127.0.0.1:1", []string{"connect", "opc.wss://127.0.0.1:1"}},
 		{exitTarget, "opc.https://127.0.0.1:1", []string{"connect", "opc.https://127.0.0.1:1"}},
-		{exitTarget, "opc.tcp", []string{"connect", "http://127.0.0.1:1"}},
+		{exitUsage, "want opc.tcp://host:port", []string{"connect", "http://127.0.0.1:1"}},
 		{exitUsage, "unknown command", []string{"strom"}},
 	} {
 		code, _, text := uastorm(t.Context(), c.args...)
@@ -146,8 +146,12 @@ func allModes(t *testing.T, url string) {
 		if b, err := os.ReadFile(page); err != nil || !bytes.Contains(b, []byte("</html>")) {
 			t.Errorf("%s: no page: %v", c.name, err)
 		}
-		if code, out, text := uastorm(t.Context(), "report", lines); code != 0 || !strings.Contains(out, url) {
-			t.Errorf("report: exit %d, %s%s", code, out, text)
+		floods := strings.HasPrefix(c.name, "flood")
+		if clients := strings.Contains(c.name, "--clients"); clients != (len(res.Clients) > 0) || floods != (len(res.Floods) > 0) {
+			t.Errorf("%s: clients %+v, floods %+v", c.name, res.Clients, res.Floods)
+		}
+		if code, again, text := uastorm(t.Context(), "report", lines); code != 0 || again != out {
+			t.Errorf("report: exit %d, %s%s, and the run itself said\n%s", code, again, text, out)
 		}
 	}
 }
@@ -203,7 +207,7 @@ func TestUntrusted(t *testing.T) {
 func TestInterrupted(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if code, _, text := uastorm(ctx, "connect", "opc.tcp://127.0.0.1:1", "--quiet"); code == 0 {
+	if code, _, text := uastorm(ctx, "connect", "opc.tcp://127.0.0.1:1", "--quiet"); code != exitCancelled {
 		t.Errorf("exit %d\n%s", code, text)
 	}
 }

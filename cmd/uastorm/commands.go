@@ -40,7 +40,7 @@ one of them loses its session while it is held.`,
 			if err := c.limit(&p.Phases[0].Limits); err != nil {
 				return err
 			}
-			return c.run(a, cmd, args[0], p)
+			return c.run(a, cmd, args[0], "", p)
 		},
 	}
 	f.add(cmd.Flags(), 10)
@@ -69,12 +69,15 @@ for values that never came.`,
   uastorm steady opc.tcp://localhost:4840 --writers 5 --write-rate 100 --write-node 'ns=2;s=Demo.Scalar.Double' --limit writeP99=50ms`,
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if f.Readers == 0 && f.Writers == 0 && f.Subscribers == 0 {
+				return fails(exitUsage, errors.New("no load: --readers, --writers and --subscribers are 0"))
+			}
 			p := &load.Plan{Name: "steady", Steady: f.Steady, Phases: []load.Phase{
 				{Name: "steady", Duration: duration, Limits: load.Limits{ReadsFailed: none(), WritesFailed: none(), NotificationsLost: none()}}}}
 			if err := c.limit(&p.Phases[0].Limits); err != nil {
 				return err
 			}
-			return c.run(a, cmd, args[0], p)
+			return c.run(a, cmd, args[0], "", p)
 		},
 	}
 	f.add(cmd.Flags(), 10, 100, 5)
@@ -116,7 +119,7 @@ Limits given with --limit replace those of the phase "storm".`,
 			if err := c.limit(&p.Phases[1].Limits); err != nil {
 				return err
 			}
-			return c.run(a, cmd, args[0], p)
+			return c.run(a, cmd, args[0], "", p)
 		},
 	}
 	f.add(cmd.Flags(), 100)
@@ -166,7 +169,7 @@ Not everything is possible over every transport:
 			if err := c.limit(&p.Phases[1].Limits); err != nil {
 				return err
 			}
-			return c.run(a, cmd, args[0], p)
+			return c.run(a, cmd, args[0], "", p)
 		},
 	}
 	fl := cmd.Flags()

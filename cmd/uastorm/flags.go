@@ -37,9 +37,13 @@ func (c *common) limit(l *load.Limits) error {
 	return nil
 }
 
-// run runs a plan against the target.
-func (c *common) run(a *app, cmd *cobra.Command, url string, p *load.Plan) error {
-	r := &runner{app: a, command: commandLine(), target: &c.target, output: &c.output, plan: p}
+// run runs a plan against the target. scenario is where the plan is from; empty:
+// the flags have made it.
+func (c *common) run(a *app, cmd *cobra.Command, url, scenario string, p *load.Plan) error {
+	if err := c.check(cmd.Flags(), &p.Steady); err != nil {
+		return fails(exitUsage, err)
+	}
+	r := &runner{app: a, command: commandLine(), scenario: scenario, flags: cmd.Flags(), target: &c.target, output: &c.output, plan: p}
 	return r.run(cmd.Context(), url)
 }
 

@@ -15,6 +15,9 @@ func (a *app) newReport() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "report FILE.jsonl",
 		Short: "Make the report of a run from what it wrote with --json",
+		Long: `Make the report of a run from what it wrote with --json. It exits with 0 also
+when that run has failed: it is the report that was asked for, and its verdict
+stands in it.`,
 		Example: `  uastorm report out.jsonl
   uastorm report out.jsonl --html out.html --svg out.svg`,
 		Args: cobra.ExactArgs(1),

@@ -30,8 +30,10 @@ and fails.
 Exit codes:
   0    done, all limits kept
   1    a limit was not kept, see the verdict
-  2    nothing was done: bad flags, a bad scenario, a target that is not yours
-  3    the target could not be reached or used, or this machine is at its end
+  2    nothing was done: bad flags or URL, a bad scenario, files that cannot be
+       created, a target that is not yours
+  3    the target could not be reached or used, or this machine is at its end (a
+       full disk too)
   4    uastorm itself was saturated: measure with less, or from another machine
   130  interrupted`
 

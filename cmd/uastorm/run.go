@@ -4,12 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
+	"net/http"
+	neturl "net/url"
 	"os"
 	"runtime"
-	"slices"
 	"strings"
-	"text/tabwriter"
 	"time"
 
 	"github.com/breakwater-ua/breakwater/client/reconnect"
@@ -18,6 +17,8 @@ import (
 	"github.com/breakwater-ua/breakwater/cmd/uastorm/progress"
 	"github.com/breakwater-ua/breakwater/cmd/uastorm/report"
 	"github.com/breakwater-ua/breakwater/security/pki"
+	"github.com/breakwater-ua/breakwater/uastatus"
+	"github.com/gopcua/opcua/ua"
 	"github.com/spf13/pflag"
 )
 
@@ -48,17 +49,20 @@ func (f *outputFlags) add(s *pflag.FlagSet) {
 // A runner runs one plan.
 type runner struct {
 	*app
-	command string
-	target  *targetFlags
-	output  *outputFlags
-	plan    *load.Plan
+	command  string
+	scenario string // its file or name; empty: flags make the plan
+	flags    *pflag.FlagSet
+	target   *targetFlags
+	output   *outputFlags
+	plan     *load.Plan
+	files    outputFiles
 }
 
 // run does what a command asks for: it says what, does it, and judges.
 func (r *runner) run(ctx context.Context, url string) error {
 	defer r.target.close()
 	if err := r.plan.Validate(); err != nil {
-		return fails(exitUsage, err)
+		return fails(exitUsage, r.explain(err))
 	}
 	want, err := r.target.security()
 	if err != nil {
@@ -68,63 +72,85 @@ func (r *runner) run(ctx context.Context, url string) error {
 	if err != nil {
 		return err
 	}
+	metrics, err := r.metricsClient(ctx)
+	if err != nil {
+		return err
+	}
 	if err := r.plan.For(address.Scheme()); err != nil {
-		return fails(exitUsage, err)
+		return fails(exitUsage, r.explain(err))
+	}
+	if r.plan.Connections() == 0 {
+		return fails(exitUsage, r.explain(errNothing))
 	}
 	if have, need := descriptors(), uint64(r.plan.Connections()+spareDescriptors); have > 0 && need > have {
 		return fails(exitUsage, fmt.Errorf("%d connections need as many open files; this process may have %d: see ulimit -n", need, have))
 	}
 	target, err := load.Discover(ctx, address, want)
 	if err != nil {
-		return fails(exitTarget, fmt.Errorf("%s: %w", url, err))
+		return unreached(ctx, fmt.Errorf("%s: %w", url, readable(err)))
 	}
 	target.SessionTimeout = r.target.sessionTimeout
 	sources := load.NewSources(target.Host.Addr(), r.target.sources)
 	if err := target.Try(ctx); err != nil {
-		return fails(exitTarget, r.refused(target, err))
+		return unreached(ctx, r.refused(target, err))
+	}
+	if r.files, err = r.open(); err != nil {
+		return fails(exitUsage, err)
 	}
 	// What will be done stands before what is done, also in a log.
 	fmt.Fprintf(r.stderr, "target   %s\nsources  %s\n%s\n", target, sources, r.plan)
-	res, facts, err := r.measure(ctx, target, sources)
-	if res == nil {
-		return err
+	res, err := r.measure(ctx, target, sources, metrics)
+	return r.conclude(res, err)
+}
+
+// errInterrupted is what a signal ends a command with.
+var errInterrupted = errors.New("interrupted")
+
+// unreached is the end of a command that could not reach its target, unless it
+// was a signal that kept it from that.
+func unreached(ctx context.Context, err error) error {
+	if ctx.Err() != nil {
+		return fails(exitCancelled, errInterrupted)
 	}
-	res.Verdicts = load.Judge(r.plan, res, facts)
-	return r.conclude(res, facts, err)
+	return fails(exitTarget, err)
 }
 
 // refused says what can be done about a server that lets nobody in.
 func (r *runner) refused(t *load.Target, err error) error {
-	err = fmt.Errorf("%s does not let uastorm in: %w", t, err)
 	code, _ := reconnect.Signal(err)
-	if t.Key == nil || !reconnect.IsFatal(code) {
+	err = fmt.Errorf("%s does not let uastorm in: %w", t, readable(err))
+	if t.Key == nil || !doubtsCertificate(code) {
 		return err
 	}
 	return fmt.Errorf("%w\nDoes the server trust uastorm's certificate? Its thumbprint is %s, and it is in the folder of --pki; or try --policy None",
 		err, pki.Thumbprint(t.Key.Certificate()))
 }
 
-// measure runs the plan and shows its progress.
-func (r *runner) measure(ctx context.Context, target *load.Target, sources load.Sources) (res *measure.Result, facts []load.Facts, err error) {
-	o := measure.Options{Title: r.plan.Name, Target: target.URL, Command: r.command, Phase: setup, ServerMetrics: r.output.serverMetrics,
+// doubtsCertificate tells whether a server answers with a code to a certificate
+// that it does not trust, or finds fault with (OPC 10000-4 §6.1.3).
+func doubtsCertificate(code ua.StatusCode) bool {
+	return code == ua.StatusBadSecurityChecksFailed || strings.HasPrefix(uastatus.Name(code), "BadCertificate")
+}
+
+// readable is an error without the StatusCode that stands before what HTTP says.
+func readable(err error) error {
+	var cause *neturl.Error
+	if errors.Is(err, ua.StatusBadConnectionClosed) && errors.As(err, &cause) {
+		return cause
+	}
+	return err
+}
+
+// measure runs the plan and shows its progress. The result is nil when nothing ran.
+func (r *runner) measure(ctx context.Context, target *load.Target, sources load.Sources, metrics *http.Client) (*measure.Result, error) {
+	o := measure.Options{Title: r.plan.Name, Target: target.URL, Command: r.command, Phase: setup,
+		ServerMetrics: r.output.serverMetrics, Client: metrics,
 		Limits: measure.SaturationLimits{MaxLateness: r.output.maxLateness, MaxCPU: r.output.maxCPU}}
 	if s := target.Endpoint.Server; s != nil && s.ApplicationName != nil {
 		o.Server = s.ApplicationName.Text
 	}
-	var lines *measure.Lines
-	if r.output.json != "" {
-		w, end, openErr := r.create(r.output.json)
-		if openErr != nil {
-			return nil, nil, fails(exitUsage, openErr)
-		}
-		lines = measure.NewLines(w)
-		o.Observers = append(o.Observers, lines)
-		defer func() {
-			if res != nil {
-				err = errors.Join(err, lines.Result(res))
-			}
-			err = errors.Join(err, end())
-		}()
+	if r.files.lines != nil {
+		o.Observers = append(o.Observers, r.files.lines)
 	}
 	if !r.output.quiet {
 		p := progress.Options{Title: r.plan.Name, Target: target.URL, Processors: runtime.GOMAXPROCS(0)}
@@ -137,35 +163,64 @@ func (r *runner) measure(ctx context.Context, target *load.Target, sources load.
 	}
 	rec, err := measure.Start(o)
 	if err != nil {
-		return nil, nil, fails(exitUsage, err)
+		return nil, fails(exitUsage, err)
 	}
 	e := load.New(load.Options{Target: target, Recorder: rec, Sources: sources})
+	said := make(chan struct{})
+	stop := context.AfterFunc(ctx, func() {
+		defer close(said)
+		r.closing(rec)
+	})
 	err = e.Run(ctx, r.plan)
-	res, facts = rec.Finish(), e.Facts()
+	if !stop() {
+		<-said
+	}
+	res, facts := rec.Finish(), e.Facts()
 	res.Verdicts = load.Judge(r.plan, res, facts)
-	if err != nil && ctx.Err() == nil {
+	load.Record(res, facts)
+	switch {
+	case errors.Is(err, context.Canceled), errors.Is(err, load.ErrNotReady): // else this machine was at its end before
+		err = unreached(ctx, err)
+	case err != nil:
 		err = fails(exitTarget, err)
 	}
-	return res, facts, err
+	return res, err
 }
 
-// conclude writes the report and the summary, and says how it all ended.
-func (r *runner) conclude(res *measure.Result, facts []load.Facts, err error) error {
+// closing says that the signal has been heard: sessions take their time to end.
+func (r *runner) closing(rec *measure.Recorder) {
+	const text = "interrupted, sessions are being closed; a second Ctrl-C ends uastorm at once"
+	rec.Event(text) // and so the progress shows it
+	if r.output.quiet {
+		fmt.Fprintln(r.stderr, "uastorm:", text)
+	}
+}
+
+// conclude writes the report and the summary, and says how it all ended. That
+// something could not be written does not hide how the run ended.
+func (r *runner) conclude(res *measure.Result, err error) error {
+	if res == nil {
+		return errors.Join(err, r.files.close())
+	}
 	out := r.stdout
-	if r.output.json == "-" {
+	if r.output.json == "-" || r.output.report == "-" {
 		out = r.stderr
 	}
-	if r.output.report != "" {
-		w, end, openErr := r.create(r.output.report)
-		if openErr == nil {
-			openErr = errors.Join(report.Write(w, res), end())
-		}
-		err = errors.Join(err, openErr)
+	lost := errors.Join(r.files.write(res), r.files.close(), report.Text(out, res))
+	if err == nil {
+		err = judged(res)
 	}
-	err = errors.Join(err, report.Text(out, res), printFacts(out, facts))
-	if err != nil {
+	switch {
+	case lost == nil:
 		return err
+	case err == nil:
+		return fails(exitTarget, lost)
 	}
+	return errors.Join(err, lost)
+}
+
+// judged is nil when the generator kept up and all limits were kept.
+func judged(res *measure.Result) error {
 	if saturated, why := res.Saturated(); saturated {
 		return fails(exitSaturated, fmt.Errorf("uastorm itself was saturated, so the figures are not the server's: %s", why))
 	}
@@ -179,70 +234,4 @@ func (r *runner) conclude(res *measure.Result, facts []load.Facts, err error) er
 		return fails(exitLimits, fmt.Errorf("%d of %d limits not kept", failed, len(res.Verdicts)))
 	}
 	return nil
-}
-
-// create opens a file to write; - is standard output.
-func (r *runner) create(name string) (io.Writer, func() error, error) {
-	if name == "-" {
-		return r.stdout, func() error { return nil }, nil
-	}
-	f, err := os.Create(name)
-	if err != nil {
-		return nil, nil, err
-	}
-	return f, f.Close, nil
-}
-
-// printFacts prints what the clients and floods of each phase met with.
-func printFacts(out io.Writer, facts []load.Facts) error {
-	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
-	line := func(format string, args ...any) { fmt.Fprintf(w, format+"\n", args...) }
-	head := false
-	for _, f := range facts {
-		if f.Clients == 0 && f.Attempts == 0 {
-			continue
-		}
-		if !head {
-			line("\nclients of phase\tthere\thold a session\tall after\tconnects\tof one\trefused\twith hint\twithout\tsilent\tsessions lost")
-			head = true
-		}
-		held := "never"
-		if f.Held > 0 {
-			held = f.Held.Round(time.Millisecond).String()
-		}
-		line("%s\t%d\t%d\t%s\t%d\t%d\t%d\t%d\t%d\t%d\t%d", f.Phase, f.Clients, f.Holding, held, f.Attempts, f.MaxAttempts, f.Refused, f.Hinted, f.Unhinted, f.Silent, f.Lost)
-	}
-	head = false
-	for _, f := range facts {
-		for _, x := range f.Floods {
-			if !head {
-				line("\nflood of phase\tkind\tat once\ttaken\trefused\theld at the end\tmost\tlongest\tMB sent\tended by")
-				head = true
-			}
-			line("%s\t%s\t%d\t%d\t%d\t%d\t%d\t%v\t%.1f\t%s", f.Phase, x.Kind, x.Connections, x.Opened, x.Refused, x.Held, x.Peak,
-				x.Longest.Round(time.Millisecond), float64(x.Bytes)/1e6, ends(x.Ended))
-		}
-	}
-	return w.Flush()
-}
-
-// ends lists what ended a flood's connections, the most frequent first.
-func ends(m map[string]int) string {
-	var names []string
-	for n := range m {
-		names = append(names, n)
-	}
-	slices.SortFunc(names, func(a, b string) int {
-		if m[a] != m[b] {
-			return m[b] - m[a]
-		}
-		return strings.Compare(a, b)
-	})
-	for i, n := range names {
-		names[i] = fmt.Sprintf("%d %s", m[n], n)
-	}
-	if len(names) == 0 {
-		return "nothing"
-	}
-	return strings.Join(names, ", ")
 }

@@ -69,7 +69,7 @@ them larger.`,
 			}
 			p.Scale(scale)
 			s.override(&p.Steady, cmd.Flags())
-			return c.run(a, cmd, args[1], p)
+			return c.run(a, cmd, args[1], args[0], p)
 		},
 	}
 	cmd.Flags().Float64Var(&scale, "scale", 1, "`factor` for numbers of clients, rates and floods; durations and limits stay")

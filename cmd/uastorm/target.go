@@ -63,13 +63,21 @@ func (f *targetFlags) add(s *pflag.FlagSet) {
 // address refuses targets that are none of ours.
 func (f *targetFlags) address(ctx context.Context, url string) (load.Address, error) {
 	a, err := load.Resolve(ctx, url, f.owned)
+	return a, refused(ctx, err)
+}
+
+// refused is the end of a command whose target is none, is not ours, or cannot be
+// found.
+func refused(ctx context.Context, err error) error {
 	switch {
+	case err == nil:
+		return nil
 	case errors.Is(err, load.ErrForeign):
-		return a, fails(exitUsage, fmt.Errorf("%w; a load test hurts: only against your own server, and then with --i-own-this-server", err))
-	case err != nil:
-		return a, fails(exitTarget, err)
+		return fails(exitUsage, fmt.Errorf("%w; a load test hurts: only against your own server, and then with --i-own-this-server", err))
+	case errors.Is(err, load.ErrURL), errors.Is(err, load.ErrUnspecified):
+		return fails(exitUsage, err)
 	}
-	return a, nil
+	return unreached(ctx, err)
 }
 
 // security reads what the flags name.
@@ -79,9 +87,6 @@ func (f *targetFlags) security() (s load.Security, err error) {
 	}
 	if f.sessionTimeout < 10*time.Second || f.sessionTimeout > 24*time.Hour {
 		return s, fmt.Errorf("--session-timeout %v, need 10s to 24h", f.sessionTimeout)
-	}
-	if f.sources < 0 {
-		return s, errors.New("--sources is negative")
 	}
 	s.Timeout, s.Key = f.timeout, f.key
 	if f.policy != "auto" {

@@ -112,7 +112,7 @@ func SetLimit(l *Limits, text string) error {
 	d := yaml.NewDecoder(bytes.NewReader([]byte(key + ": " + value)))
 	d.KnownFields(true)
 	if err := d.Decode(&next); err != nil && !errors.Is(err, io.EOF) {
-		return explain(text, err)
+		return explain(text, false, err)
 	}
 	if err := next.validate(); err != nil {
 		return err

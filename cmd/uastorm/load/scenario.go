@@ -23,7 +23,7 @@ func ParsePlan(name string, text []byte) (*Plan, error) {
 	case errors.Is(err, io.EOF):
 		return nil, fmt.Errorf("%s: empty", name)
 	case err != nil:
-		return nil, explain(name, err)
+		return nil, explain(name, true, err)
 	}
 	if err := d.Decode(&yaml.Node{}); !errors.Is(err, io.EOF) {
 		return nil, fmt.Errorf("%s: more than one document", name)
@@ -48,20 +48,25 @@ var (
 	yamlType  = regexp.MustCompile(` into (\S+)$`)
 )
 
-// explain puts yaml's errors into words for somebody who does not read Go.
-func explain(name string, err error) error {
+// explain puts yaml's errors into words for somebody who does not read Go, with
+// the line when name is that of a file.
+func explain(name string, file bool, err error) error {
 	var t *yaml.TypeError
 	if !errors.As(err, &t) {
 		return fmt.Errorf("%s: %w", name, err)
 	}
 	var lines []string
 	for _, s := range t.Errors {
+		at := name
+		if m := yamlLine.FindStringSubmatch(s); file && m != nil {
+			at += ":" + m[1]
+		}
 		switch {
 		case yamlField.MatchString(s):
 			m := yamlField.FindStringSubmatch(s)
-			s = fmt.Sprintf("%s:%s: unknown key %q; there are: %s", name, m[1], m[2], strings.Join(keysOf(m[3]), ", "))
+			s = fmt.Sprintf("%s: unknown key %q; there are: %s", at, m[2], strings.Join(keysOf(m[3]), ", "))
 		default:
-			s = yamlLine.ReplaceAllString(s, name+":$1: ")
+			s = yamlLine.ReplaceAllLiteralString(s, at+": ")
 			s = yamlType.ReplaceAllStringFunc(s, func(v string) string { return " as " + kindOf(strings.TrimPrefix(v, " into ")) })
 		}
 		lines = append(lines, s)

@@ -129,7 +129,7 @@ func TestSources(t *testing.T) {
 func TestResolve(t *testing.T) {
 	ctx := context.Background()
 	ports := map[string]uint16{SchemeTCP: 4840, SchemeWSS: 4843, SchemeHTTPS: 4843}
-	for _, host := range []string{"127.0.0.1", "[::1]", "10.1.2.3", "172.16.0.1", "192.168.1.1", "169.254.0.1", "[fd00::1]", "[fe80::1]", "localhost", "[::ffff:127.0.0.1]"} {
+	for _, host := range []string{"127.0.0.1", "[::1]", "10.1.2.3", "172.16.0.1", "192.168.1.1", "[fd00::1]", "localhost", "[::ffff:127.0.0.1]"} {
 		for scheme, port := range ports {
 			a, err := Resolve(ctx, scheme+"://"+host, false)
 			if err != nil || a.Host.Port() != port || a.Scheme() != scheme {
@@ -137,7 +137,7 @@ func TestResolve(t *testing.T) {
 			}
 		}
 	}
-	for _, host := range []string{"8.8.8.8", "192.0.2.1", "172.32.0.1", "100.64.0.1", "[2001:db8::1]", "[::ffff:8.8.8.8]", "0.0.0.0"} {
+	for _, host := range []string{"8.8.8.8", "192.0.2.1", "172.32.0.1", "100.64.0.1", "[2001:db8::1]", "[::ffff:8.8.8.8]", "169.254.169.254", "[fe80::1]"} {
 		for scheme := range ports {
 			if _, err := Resolve(ctx, scheme+"://"+host+":4840", false); !errors.Is(err, ErrForeign) {
 				t.Errorf("%s://%s: %v", scheme, host, err)
@@ -147,9 +147,14 @@ func TestResolve(t *testing.T) {
 			t.Errorf("%s, owned: %v", host, err)
 		}
 	}
-	for _, url := range []string{"http://127.0.0.1", "opc.tcp://", "127.0.0.1:4840", "opc.tcp://127.0.0.1:70000", "opc.tcp://127.0.0.1/" + strings.Repeat("x", 5000)} {
-		if _, err := Resolve(ctx, url, true); err == nil {
-			t.Errorf("%.40s was taken", url)
+	for _, host := range []string{"0.0.0.0", "[::]", "[::ffff:0.0.0.0]"} {
+		if _, err := Resolve(ctx, "opc.tcp://"+host, true); !errors.Is(err, ErrUnspecified) {
+			t.Errorf("%s: %v", host, err)
+		}
+	}
+	for _, url := range []string{"http://127.0.0.1", "opc.tcp://", "127.0.0.1:4840", "opc.tcp://127.0.0.1:70000", "abc", "", "opc.tcp://%", "opc.tcp://127.0.0.1/" + strings.Repeat("x", 5000)} {
+		if _, err := Resolve(ctx, url, true); !errors.Is(err, ErrURL) || len(err.Error()) > 500 {
+			t.Errorf("%.40s: %v", url, err)
 		}
 	}
 }

@@ -24,6 +24,9 @@ func NewSources(host netip.Addr, n int) Sources {
 
 const sourceAddresses = 192 << 16
 
+// MaxSources is how many source addresses there are on loopback.
+const MaxSources = sourceAddresses / 256 * 250
+
 // at is the address of client i of a group (storm, readers, …); nil: the system's choice.
 func (s Sources) at(group, i int) net.IP {
 	if !s.rotate {
@@ -33,7 +36,7 @@ func (s Sources) at(group, i int) net.IP {
 		i, group = i%s.n, 0
 	}
 	// Last bytes 1 to 250: no network or broadcast address of any mask.
-	slot := (group<<20 + i) % (sourceAddresses / 256 * 250)
+	slot := (group<<20 + i) % MaxSources
 	high, low := slot/250, slot%250
 	return net.IPv4(127, byte(64+high>>8), byte(high), byte(1+low))
 }

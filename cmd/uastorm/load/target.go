@@ -11,6 +11,7 @@ import (
 	"net/netip"
 	"net/url"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -24,6 +25,12 @@ import (
 // ErrForeign says that a target is not on this machine or in a private network
 // and that nobody said it is theirs.
 var ErrForeign = errors.New("not a loopback or private address")
+
+// ErrURL says what a target's URL has to be.
+var ErrURL = errors.New("want opc.tcp://host:port, opc.wss://host:port or opc.https://host:port")
+
+// ErrUnspecified says that an address is one to listen on, not one to connect to.
+var ErrUnspecified = errors.New("is what servers listen on, not where they are: name an address, such as 127.0.0.1")
 
 // An Address is where a server listens, resolved once: all connections go to the
 // address that was checked.
@@ -39,60 +46,90 @@ type Address struct {
 // Scheme is one of [Schemes].
 func (a *Address) Scheme() string { return a.url.Scheme }
 
-// Resolve looks the host of a URL up, whose scheme is one of [Schemes]. Unless
-// owned it must be a loopback, private (RFC 1918, RFC 4193) or link-local address:
-// every address that the name stands for, else the error wraps [ErrForeign].
+// Resolve looks the host of a URL up, whose scheme is one of [Schemes], else the
+// error wraps [ErrURL]. Which hosts it takes is that of [Lookup].
 func Resolve(ctx context.Context, rawURL string, owned bool) (Address, error) {
-	u, err := url.Parse(rawURL)
+	u, port, err := parseURL(rawURL)
 	if err != nil {
 		return Address{}, err
 	}
-	if !slices.Contains(Schemes(), u.Scheme) || u.Hostname() == "" { // Parse has made the scheme lower-case
-		return Address{}, fmt.Errorf("%q is no URL of opc.tcp://host:port, opc.wss:// or opc.https://", rawURL)
-	}
-	if len(rawURL) > transport.MaxEndpointURLLength {
-		return Address{}, fmt.Errorf("URL of %d bytes, at most %d", len(rawURL), transport.MaxEndpointURLLength)
-	}
-	port := u.Port()
-	if port == "" {
-		port = defaultPort(u.Scheme)
-	}
-	number, err := net.DefaultResolver.LookupPort(ctx, "tcp", port)
+	found, err := Lookup(ctx, u.Hostname(), owned)
 	if err != nil {
 		return Address{}, err
 	}
-	found, err := net.DefaultResolver.LookupNetIP(ctx, "ip", u.Hostname())
-	if err != nil {
-		return Address{}, err
-	}
-	if len(found) == 0 {
-		return Address{}, fmt.Errorf("%s has no address", u.Hostname())
-	}
-	for _, a := range found {
-		if !owned && !near(a) {
-			return Address{}, fmt.Errorf("%s is %v: %w", u.Hostname(), a.Unmap(), ErrForeign)
-		}
-	}
-	pick := found[0].Unmap()
+	pick := found[0]
 	for _, a := range found { // servers that listen on one family listen on IPv4
-		if a.Unmap().Is4() {
-			pick = a.Unmap()
+		if a.Is4() {
+			pick = a
 			break
 		}
 	}
-	return Address{URL: rawURL, Host: netip.AddrPortFrom(pick, uint16(number)), url: u}, nil
+	return Address{URL: rawURL, Host: netip.AddrPortFrom(pick, port), url: u}, nil
 }
 
-func near(a netip.Addr) bool {
-	a = a.Unmap()
-	return a.IsLoopback() || a.IsPrivate() || a.IsLinkLocalUnicast()
+// parseURL takes a target's URL apart.
+func parseURL(rawURL string) (u *url.URL, port uint16, err error) {
+	wrong := func(format string, args ...any) (*url.URL, uint16, error) {
+		return nil, 0, fmt.Errorf("%.200q is no target: %s; %w", rawURL, fmt.Sprintf(format, args...), ErrURL)
+	}
+	if n := len(rawURL); n > transport.MaxEndpointURLLength {
+		return wrong("%d bytes, at most %d", n, transport.MaxEndpointURLLength)
+	}
+	u, err = url.Parse(rawURL)
+	var syntax *url.Error
+	switch {
+	case errors.As(err, &syntax):
+		return wrong("%v", syntax.Err)
+	case err != nil:
+		return wrong("%v", err)
+	case u.Scheme == "":
+		return wrong("it has no scheme")
+	case !slices.Contains(Schemes(), u.Scheme): // Parse has made it lower-case
+		return wrong("its scheme is %s", u.Scheme)
+	case u.Hostname() == "":
+		return wrong("it has no host")
+	}
+	text := u.Port()
+	if text == "" {
+		text = defaultPort(u.Scheme)
+	}
+	number, err := strconv.ParseUint(text, 10, 16)
+	if err != nil || number == 0 {
+		return wrong("there is no port %s", text)
+	}
+	return u, uint16(number), nil
+}
+
+// Lookup finds the addresses of a host, one at least. Unless owned they must be
+// loopback or private (RFC 1918, RFC 4193), every one that the name stands for,
+// else the error wraps [ErrForeign]. Link-local ones are not taken for ours: on
+// many machines a cloud's metadata service has one. An address that stands for all
+// of this machine's is none ([ErrUnspecified]).
+func Lookup(ctx context.Context, host string, owned bool) ([]netip.Addr, error) {
+	found, err := net.DefaultResolver.LookupNetIP(ctx, "ip", host)
+	if err != nil {
+		return nil, err
+	}
+	if len(found) == 0 {
+		return nil, fmt.Errorf("%s has no address", host)
+	}
+	for i, a := range found {
+		a = a.Unmap()
+		switch found[i] = a; {
+		case a.IsUnspecified():
+			return nil, fmt.Errorf("%s %w", host, ErrUnspecified)
+		case !owned && !a.IsLoopback() && !a.IsPrivate():
+			return nil, fmt.Errorf("%s is %v: %w", host, a, ErrForeign)
+		}
+	}
+	return found, nil
 }
 
 // Security says which of a server's endpoints to take, and as whom.
 type Security struct {
 	// Policy; nil: the strongest that the server offers.
 	Policy *security.Policy
-	// Mode; 0: the strongest of the policy.
+	// Mode; 0: the strongest of the policy. Over opc.https it means nothing.
 	Mode ua.MessageSecurityMode
 	// Key is uastorm's certificate and key. Called only when one is needed.
 	Key func() (*security.Key, error)
@@ -141,16 +178,27 @@ func Discover(ctx context.Context, a Address, s Security) (*Target, error) {
 	var (
 		best    *Target
 		offered []string
+		others  int // over other transports
 	)
 	for _, d := range list {
 		t, why := usable(a, d, &s)
-		offered = append(offered, describeEndpoint(d)+why)
+		if why == anotherTransport {
+			others++
+		} else if text := describeEndpoint(d) + why; !slices.Contains(offered, text) {
+			offered = append(offered, text)
+		}
 		if t != nil && (best == nil || t.stronger(best)) {
 			best = t
 		}
 	}
 	if best == nil {
-		return nil, fmt.Errorf("no endpoint of the server will do; it offers: %s", strings.Join(offered, "; "))
+		if len(offered) == 0 {
+			offered = []string{"nothing"}
+		}
+		if others > 0 {
+			offered = append(offered, fmt.Sprintf("%d more over other transports", others))
+		}
+		return nil, fmt.Errorf("no endpoint of the server will do; over %s it offers: %s", a.Scheme(), strings.Join(offered, "; "))
 	}
 	best.timeout = s.Timeout
 	return best, best.secure(&s)
@@ -188,6 +236,9 @@ func modeName(m ua.MessageSecurityMode) string {
 	return fmt.Sprintf("mode %d", uint32(m))
 }
 
+// anotherTransport is why an endpoint will not do that is not for the URL's scheme.
+const anotherTransport = " (another transport)"
+
 // usable makes a target of an endpoint, or says why not.
 func usable(a Address, d *ua.EndpointDescription, s *Security) (t *Target, why string) {
 	policy := security.PolicyByURI(d.SecurityPolicyURI)
@@ -196,10 +247,10 @@ func usable(a Address, d *ua.EndpointDescription, s *Security) (t *Target, why s
 	switch {
 	// Old servers name no profile; they have but one.
 	case d.TransportProfileURI != profile(scheme) && (d.TransportProfileURI != "" || scheme != SchemeTCP):
-		return nil, " (another transport)"
+		return nil, anotherTransport
 	case policy == nil:
 		return nil, " (unknown policy)"
-	case s.Policy != nil && policy != s.Policy, s.Mode != 0 && d.SecurityMode != s.Mode:
+	case s.Policy != nil && policy != s.Policy, s.Mode != 0 && d.SecurityMode != s.Mode && !https:
 		return nil, " (not asked for)"
 	case s.Policy == nil && policy.Deprecated():
 		return nil, " (deprecated: must be asked for)"
