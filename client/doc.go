@@ -16,8 +16,8 @@
 // again. When the session is gone it makes a new one and transfers the
 // subscriptions, and makes those anew that the server does not have any more (OPC
 // 10000-4 §6.7, Re-establishing subscriptions). Notifications arrive in order, each
-// once; what the server no longer holds is told as [Notification].Missed. There is
-// only ever one recovery; how it is getting on shows in [Session.States]. Attempts
+// once; what the server no longer holds is told as [Notification].Missed, and what a
+// reader has let lie for too long as [Notification].Dropped. There is only ever one recovery; how it is getting on shows in [Session.States]. Attempts
 // are spaced by client/reconnect, which honours the hints of busy servers.
 //
 // # What it does not believe

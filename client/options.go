@@ -97,10 +97,17 @@ type Options struct {
 	// MaxPublishRequests bounds the Publish requests at the server. 0 and more than
 	// 10: 10. There are never more than one per subscription and one besides.
 	MaxPublishRequests int
-	// MaxQueuedNotifications bounds what one subscription holds for its reader.
-	// Over it no Publish requests are sent until half is taken: the server queues
-	// then, within its own bounds. What is under way (MaxPublishRequests) is still
-	// taken. 0: 10,000.
+	// MaxQueuedNotifications bounds what one subscription holds for its reader. 0: 10,000.
+	//
+	// When all subscriptions of the session are over it no Publish requests are sent
+	// until half is taken: the server queues then, within its own bounds. What is
+	// under way (MaxPublishRequests) is still taken. Publish requests are the
+	// session's, not a subscription's (OPC 10000-4 §5.14.5, Publish), so they are sent
+	// all the same 1 s after a queue has become full when another subscription has
+	// room, and after a third of a subscription's lifetime in any case. A full queue
+	// then drops its oldest notifications, but never the newest of an item, so the
+	// bound is twice the number of items when that is more; [Notification].Dropped
+	// tells the reader how many, and the log once until half is taken (Warn).
 	MaxQueuedNotifications int
 	// MaxReferences bounds the references of one Browse and the nodes of one Walk.
 	// 0: 1,000,000.

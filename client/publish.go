@@ -71,6 +71,7 @@ type publisher struct {
 	delays *reconnect.State // after refused ones
 	later  []answer         // for subscriptions that are being created
 	gone   map[uint32]bool  // unknown subscriptions that were deleted
+	hold   *time.Timer      // until full queues hold the publishing up no longer
 }
 
 // publish runs while the link lasts; so publishing stops when a recovery begins
@@ -80,6 +81,9 @@ func (s *Session) publish(l *link) {
 	pause := time.NewTimer(0)
 	<-pause.C
 	defer pause.Stop()
+	p.hold = time.NewTimer(0)
+	<-p.hold.C
+	defer p.hold.Stop()
 	paused := false
 	for l.ctx.Err() == nil {
 		if !paused && !p.fill() {
@@ -98,6 +102,7 @@ func (s *Session) publish(l *link) {
 			}
 		case <-pause.C:
 			paused = false
+		case <-p.hold.C:
 		case <-l.kick:
 			again := p.later
 			p.later = nil
@@ -108,32 +113,16 @@ func (s *Session) publish(l *link) {
 	}
 }
 
-// wanted is how many Publish requests the server should have: one for each
-// subscription and one more, so that there is one while another is answered.
-func (p *publisher) wanted() int {
-	subs := p.s.subscriptions()
-	n := 0
-	for _, sub := range subs {
-		sub.mu.Lock()
-		full, lost := sub.full, sub.away()
-		sub.mu.Unlock()
-		if full {
-			return 0
-		}
-		if !lost {
-			n++
-		}
-	}
-	if n == 0 {
-		return 0
-	}
-	return min(n+1, p.most)
-}
-
 // fill sends what is missing; false: the link is over.
 func (p *publisher) fill() bool {
 	c := p.l.conn
-	for want := p.wanted(); c.publishing < want; {
+	want, until := p.wanted(time.Now())
+	if until.IsZero() {
+		p.hold.Stop()
+	} else {
+		p.hold.Reset(time.Until(until))
+	}
+	for c.publishing < want {
 		number, acks := p.s.publishing.next()
 		// No timeout hint: the answer may take as long as it likes.
 		body, err := c.encode(&ua.PublishRequest{SubscriptionAcknowledgements: acks}, p.l.server.token, 0)
@@ -399,7 +388,12 @@ func (s *Session) deliver(l *link, sub *Subscription, m *ua.NotificationMessage,
 		}
 	}
 	sub.push(out...)
+	tell, id, queued := sub.dropped && !sub.told, sub.id, len(sub.queue)
+	sub.told = sub.told || tell
 	sub.mu.Unlock()
+	if tell {
+		s.log.Warn("session: notifications dropped, nobody reads them in time", "subscription", id, "queued", queued)
+	}
 	for _, code := range status {
 		s.statusChanged(l, sub, code, current)
 	}

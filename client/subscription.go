@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"iter"
 	"sync"
 	"time"
 
@@ -68,6 +67,11 @@ type Notification struct {
 	// hold any more. It happens when a connection is broken for longer than the
 	// server's queues last.
 	Missed int
+	// Dropped values and events: so many were taken out of the full queue because
+	// nobody read them in time (see Options.MaxQueuedNotifications). What is left
+	// follows, with at least the newest of each item. What was taken out and was about
+	// the subscription itself is here too: Missed, Recreated and the last Status.
+	Dropped int
 	// Recreated: the server had lost the subscription, and it has been made anew.
 	// What happened in between is not known; the present values follow.
 	Recreated bool
@@ -95,7 +99,11 @@ type Subscription struct {
 	revised    SubscriptionOptions
 	items      map[uint32]*Item // by client handle
 	queue      []Notification
-	full       bool // until half of the queue is taken
+	full       bool      // until half of the queue is taken
+	filled     time.Time // when it became full
+	over       bool      // publishing goes on although it is full
+	dropped    bool      // notifications, since it is full
+	told       bool      // the log of that
 	ended      bool
 	err        error
 
@@ -198,93 +206,6 @@ func (sub *Subscription) Revised() SubscriptionOptions {
 	sub.mu.Lock()
 	defer sub.mu.Unlock()
 	return sub.revised
-}
-
-// Notifications yields what the subscription has to say, in the server's order,
-// every message once, until the subscription or ctx ends; Err then says why.
-// What nobody has taken stays for the next reader. Several readers at once share
-// the notifications between them.
-func (sub *Subscription) Notifications(ctx context.Context) iter.Seq[Notification] {
-	return func(yield func(Notification) bool) {
-		for ctx.Err() == nil {
-			n, ok := sub.take()
-			if ok {
-				if !yield(n) {
-					return
-				}
-				continue
-			}
-			select {
-			case <-sub.ready:
-			case <-ctx.Done():
-			case <-sub.done:
-				if sub.Queued() == 0 {
-					return
-				}
-			}
-		}
-	}
-}
-
-// Values yields the values of the data items among the notifications, for those
-// who have no use for the rest.
-func (sub *Subscription) Values(ctx context.Context) iter.Seq2[*Item, *ua.DataValue] {
-	return func(yield func(*Item, *ua.DataValue) bool) {
-		for n := range sub.Notifications(ctx) {
-			if n.Value != nil && !yield(n.Item, n.Value) {
-				return
-			}
-		}
-	}
-}
-
-func (sub *Subscription) take() (n Notification, ok bool) {
-	sub.mu.Lock()
-	if len(sub.queue) > 0 {
-		n, ok = sub.queue[0], true
-		sub.queue[0] = Notification{}
-		sub.queue = sub.queue[1:]
-	}
-	left := len(sub.queue)
-	if left == 0 {
-		sub.queue = nil
-	}
-	resume := sub.full && left <= sub.session.opts.MaxQueuedNotifications/2
-	if resume {
-		sub.full = false
-	}
-	sub.mu.Unlock()
-	if left > 0 {
-		sub.signal()
-	}
-	if resume {
-		sub.session.wakePublisher()
-	}
-	return n, ok
-}
-
-// push queues notifications; sub.mu is held.
-func (sub *Subscription) push(n ...Notification) {
-	if sub.ended || len(n) == 0 {
-		return
-	}
-	sub.queue = append(sub.queue, n...)
-	sub.full = sub.full || len(sub.queue) > sub.session.opts.MaxQueuedNotifications
-	sub.signal()
-}
-
-func (sub *Subscription) signal() {
-	select {
-	case sub.ready <- struct{}{}:
-	default:
-	}
-}
-
-// Queued is the number of notifications that nobody has taken.
-func (sub *Subscription) Queued() int {
-	sub.mu.Lock()
-	defer sub.mu.Unlock()
-	return len(sub.queue)
 }
 
 // Done is closed when the subscription has ended.
@@ -437,7 +358,7 @@ func (s *Session) expired(now time.Time) bool {
 	found := false
 	for _, sub := range s.subscriptions() {
 		sub.mu.Lock()
-		gone := !sub.away() && !sub.full && sub.lifetime > 0 && now.Sub(sub.heard) > sub.lifetime+s.opts.RequestTimeout
+		gone := !sub.away() && sub.lifetime > 0 && now.Sub(sub.heard) > sub.lifetime+s.opts.RequestTimeout
 		if gone {
 			sub.heard = now // asked once per lifetime
 		}
