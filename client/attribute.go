@@ -19,9 +19,21 @@ func tooMuch(err error) bool {
 	return false
 }
 
+// unexecuted says whether an error means that smaller pieces may work and that
+// nothing of this one was done: it was not sent, or refused before its first
+// operation. What the other errors of tooMuch are about may be the answer.
+func unexecuted(err error) bool {
+	return errors.Is(err, ua.StatusBadTooManyOperations) || errors.Is(err, ua.StatusBadRequestTooLarge)
+}
+
 // split runs f over parts of all, of at most n, and halves a part that is too
 // much for the server until single operations are.
 func split[T, R any](all []T, n int, f func([]T) ([]R, error)) ([]R, error) {
+	return splitWhen(tooMuch, all, n, f)
+}
+
+// splitWhen is split that halves a part when smaller says so of its error.
+func splitWhen[T, R any](smaller func(error) bool, all []T, n int, f func([]T) ([]R, error)) ([]R, error) {
 	out := make([]R, 0, len(all))
 	n = max(n, 1)
 	for len(all) > 0 {
@@ -30,7 +42,7 @@ func split[T, R any](all []T, n int, f func([]T) ([]R, error)) ([]R, error) {
 		switch {
 		case err == nil:
 			out, all = append(out, got...), all[k:]
-		case k > 1 && tooMuch(err):
+		case k > 1 && smaller(err):
 			n = (k + 1) / 2
 		default:
 			return out, err

@@ -23,6 +23,10 @@ const maxEmptyPages = 10
 // whoever shows them must escape them.
 func (s *Session) Browse(ctx context.Context, d *ua.BrowseDescription) iter.Seq2[*ua.ReferenceDescription, error] {
 	return func(yield func(*ua.ReferenceDescription, error) bool) {
+		if d == nil {
+			yield(nil, broken(ua.StatusBadInvalidArgument, "browse without a description"))
+			return
+		}
 		r, err := s.browse(ctx, d)
 		total, empty := 0, 0
 		for {

@@ -92,7 +92,7 @@ func (sub *Subscription) Monitor(ctx context.Context, monitors ...Monitor) ([]*I
 		sub.items[items[i].handle] = items[i] // its values may come before the answer
 	}
 	sub.mu.Unlock()
-	made, err := s.createItems(ctx, l.do, id, sub.opts.Timestamps, items, s.operations(ctx, l))
+	made, err := s.createItems(ctx, l.do, sub, id, items, s.operations(ctx, l))
 	sub.mu.Lock()
 	defer sub.mu.Unlock()
 	made.apply()
@@ -127,38 +127,67 @@ func (c created) apply() {
 	}
 }
 
-// createItems makes items at the server.
-func (s *Session) createItems(ctx context.Context, do caller, id uint32, ts ua.TimestampsToReturn, items []*Item, limits *operationLimits) (made created, err error) {
-	for part := range chunks(items, limits.monitored) {
-		rq := &ua.CreateMonitoredItemsRequest{SubscriptionID: id, TimestampsToReturn: ts}
-		for _, it := range part {
-			rq.ItemsToCreate = append(rq.ItemsToCreate, it.request(it.handle))
+// createItems makes items at the server, in as many requests as its limits and its
+// message size want. An item that fits in no message gets the error, not the call.
+func (s *Session) createItems(ctx context.Context, do caller, sub *Subscription, id uint32, items []*Item, limits *operationLimits) (created, error) {
+	return split(items, limits.monitored, func(part []*Item) ([]createdItem, error) {
+		made, err := createSome(ctx, do, id, sub.opts.Timestamps, part)
+		switch {
+		case err == nil || !tooMuch(err):
+		case len(part) == 1 && !errors.Is(err, ua.StatusBadTooManyOperations):
+			return created{{item: part[0], err: fmt.Errorf("client: monitor %v: %w", part[0].NodeID, err)}}, nil
+		case !unexecuted(err): // the server may have made them, and only its answer was too large
+			sub.mu.Lock()
+			sub.rename(part)
+			sub.mu.Unlock()
 		}
-		msg, err := do(ctx, rq)
-		if err != nil {
-			return made, err
-		}
-		rs, err := as[*ua.CreateMonitoredItemsResponse](msg)
-		if err != nil {
-			return made, err
-		}
-		if err := results(rq, rs.Results, len(part)); err != nil {
-			return made, err
-		}
-		for i, r := range rs.Results {
-			c := createdItem{item: part[i]}
-			switch {
-			case r == nil:
-				c.err = unknownResponse("no result for an item")
-			case isBad(r.StatusCode):
-				c.err = fmt.Errorf("client: monitor %v: %w", c.item.NodeID, r.StatusCode)
-			default:
-				c.id = r.MonitoredItemID
-			}
-			made = append(made, c)
+		return made, err
+	})
+}
+
+// createSome makes the items of one request.
+func createSome(ctx context.Context, do caller, id uint32, ts ua.TimestampsToReturn, items []*Item) (created, error) {
+	rq := &ua.CreateMonitoredItemsRequest{SubscriptionID: id, TimestampsToReturn: ts}
+	for _, it := range items {
+		rq.ItemsToCreate = append(rq.ItemsToCreate, it.request(it.handle))
+	}
+	msg, err := do(ctx, rq)
+	if err != nil {
+		return nil, err
+	}
+	rs, err := as[*ua.CreateMonitoredItemsResponse](msg)
+	if err != nil {
+		return nil, err
+	}
+	if err := results(rq, rs.Results, len(items)); err != nil {
+		return nil, err
+	}
+	made := make(created, len(items))
+	for i, r := range rs.Results {
+		c := &made[i]
+		c.item = items[i]
+		switch {
+		case r == nil:
+			c.err = unknownResponse("no result for an item")
+		case isBad(r.StatusCode):
+			c.err = fmt.Errorf("client: monitor %v: %w", c.item.NodeID, r.StatusCode)
+		default:
+			c.id = r.MonitoredItemID
 		}
 	}
 	return made, nil
+}
+
+// rename gives items new client handles before they are made once more: what comes
+// of the first ones is not theirs any more, so no value comes twice. sub.mu is held.
+func (sub *Subscription) rename(items []*Item) {
+	for _, it := range items {
+		if sub.items[it.handle] == it {
+			delete(sub.items, it.handle)
+			it.handle, it.again = sub.session.handles.Add(1), true
+			sub.items[it.handle] = it
+		}
+	}
 }
 
 // Err is why the server does not monitor the item; nil when it does.
@@ -179,43 +208,6 @@ func (sub *Subscription) Items() []*Item {
 		}
 	}
 	return all
-}
-
-// Unmonitor takes items out of the subscription. What is queued of them is still
-// delivered.
-func (sub *Subscription) Unmonitor(ctx context.Context, items ...*Item) error {
-	s := sub.session
-	ctx, cancel := s.deadline(ctx)
-	defer cancel()
-	l, err := s.online(ctx)
-	if err != nil {
-		return err
-	}
-	var ids []uint32
-	sub.mu.Lock()
-	id := sub.id
-	for _, it := range items {
-		if sub.items[it.handle] == it && !it.pending {
-			delete(sub.items, it.handle)
-			ids = append(ids, it.id)
-		}
-	}
-	sub.mu.Unlock()
-	for part := range chunks(ids, s.operations(ctx, l).monitored) {
-		rq := &ua.DeleteMonitoredItemsRequest{SubscriptionID: id, MonitoredItemIDs: part}
-		msg, err := l.do(ctx, rq)
-		if err != nil {
-			return err
-		}
-		rs, err := as[*ua.DeleteMonitoredItemsResponse](msg)
-		if err != nil {
-			return err
-		}
-		if err := results(rq, rs.Results, len(part)); err != nil {
-			return err
-		}
-	}
-	return nil
 }
 
 // same says whether a value is the last one that was delivered, sent once more

@@ -155,11 +155,7 @@ func (m *machine) next(e event, now time.Time) action {
 		case e.outcome != outcomeDone:
 			return m.again(e, e.outcome == outcomeSessionLost)
 		case e.lost > 0: // refused: online without them, and another try later
-			d, more := m.delays.Failed(e.code, e.hint)
-			if !more {
-				d = 0
-			}
-			return m.resume(now, d)
+			return m.resume(now, m.later(e))
 		}
 		return m.resume(now, 0)
 	case stepOnline:
@@ -224,7 +220,7 @@ func (m *machine) lost(e event, now time.Time) action {
 	settled := now.Sub(m.online) >= m.settled
 	if e.outcome == outcomeSubscriptionsLost || e.outcome == outcomeRetry {
 		if e.outcome == outcomeRetry || settled {
-			if settled {
+			if settled && e.outcome != outcomeRetry { // what is refused still goes on counting
 				m.delays.Lost(now)
 			}
 			m.online = now // another loss is looked at once only when this lasts
@@ -233,10 +229,7 @@ func (m *machine) lost(e event, now time.Time) action {
 			}
 			return m.do(stepRepublish)
 		}
-		d, more := m.delays.Failed(e.code, e.hint)
-		if !more { // the session is fine, so it is not given up
-			d = m.settled
-		}
+		d := m.later(e)
 		m.delays.Connected(now)
 		return m.stay(d)
 	}
@@ -252,6 +245,16 @@ func (m *machine) lost(e event, now time.Time) action {
 		return action{step: m.do(stepCreate).step, dropSession: true}
 	}
 	return m.again(e, drop)
+}
+
+// later is when a subscription is looked at again, with the session online. It is
+// never 0, and not given up: the session is fine.
+func (m *machine) later(e event) time.Duration {
+	d, more := m.delays.Failed(e.code, e.hint)
+	if !more {
+		d = m.settled
+	}
+	return max(d, breath)
 }
 
 // again waits before the next attempt, or ends it all.

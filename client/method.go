@@ -37,8 +37,10 @@ func (s *Session) Call(ctx context.Context, object, method *ua.NodeID, arguments
 }
 
 // CallMethods calls methods and returns one result for each, none of them nil. It
-// takes as many requests as the server's OperationLimits want; with an error come
-// the results of what was called before it.
+// takes as many requests as the server's OperationLimits and message size want, and
+// calls no method twice: only what was not sent, or was refused as a whole with
+// BadRequestTooLarge or BadTooManyOperations, is sent in smaller pieces. With an
+// error come the results of what was called before it.
 func (s *Session) CallMethods(ctx context.Context, methods ...*ua.CallMethodRequest) ([]*ua.CallMethodResult, error) {
 	ctx, cancel := s.deadline(ctx)
 	defer cancel()
@@ -46,22 +48,20 @@ func (s *Session) CallMethods(ctx context.Context, methods ...*ua.CallMethodRequ
 	if err != nil {
 		return nil, err
 	}
-	var out []*ua.CallMethodResult
-	for part := range chunks(methods, n) { // never repeated: a method may have run
+	return splitWhen(unexecuted, methods, n, func(part []*ua.CallMethodRequest) ([]*ua.CallMethodResult, error) {
 		rq := &ua.CallRequest{MethodsToCall: part}
 		rs, err := call[*ua.CallResponse](ctx, s, rq)
 		if err != nil {
-			return out, err
+			return nil, err
 		}
 		if err := results(rq, rs.Results, len(part)); err != nil {
-			return out, err
+			return nil, err
 		}
 		for i, r := range rs.Results {
 			if r == nil {
 				rs.Results[i] = &ua.CallMethodResult{StatusCode: ua.StatusBadUnexpectedError}
 			}
 		}
-		out = append(out, rs.Results...)
-	}
-	return out, nil
+		return rs.Results, nil
+	})
 }

@@ -228,8 +228,9 @@ func (s *Session) fillAvailable(ctx context.Context, sub *Subscription, availabl
 	return nil
 }
 
-// recreateAll makes the lost subscriptions anew. One that the server refuses
-// stays lost; the first refusal is s.trouble.
+// recreateAll makes the lost subscriptions anew. One that the server refuses, or
+// answers with nonsense, stays lost; the last such error is s.trouble. One that
+// cannot be asked for ends.
 func (s *Session) recreateAll(ctx context.Context) error {
 	for _, sub := range s.subscriptions() {
 		sub.mu.Lock()
@@ -239,20 +240,44 @@ func (s *Session) recreateAll(ctx context.Context) error {
 			continue
 		}
 		err := s.recreate(ctx, sub)
-		var refused *reconnect.Error
+		code, _ := reconnect.Signal(err)
 		switch {
 		case err == nil:
-		case errors.As(err, &refused) && !isSessionLost(refused.Status) && s.conn.failure() == nil:
+		case s.conn.failure() != nil || ctx.Err() != nil || errors.Is(err, context.DeadlineExceeded) || isSessionLost(code):
+			return err
+		case unsendable(err):
+			s.log.Error("session: subscription ended", "error", err)
+			s.forgo(ctx, sub, err)
+		default:
 			s.trouble = err
 			s.log.Warn("session: subscription not recreated", "error", err)
-			if reconnect.IsBusy(refused.Status) {
+			if reconnect.IsBusy(code) {
 				return nil // the others would be refused too
 			}
-		default:
-			return err
 		}
 	}
 	return nil
+}
+
+// unsendable says whether a request was not sent because of what is in it, so
+// trying again is of no use.
+func unsendable(err error) bool {
+	var refused *reconnect.Error
+	return !errors.As(err, &refused) && (errors.Is(err, ua.StatusBadEncodingError) || errors.Is(err, ua.StatusBadRequestTooLarge))
+}
+
+// forgo ends a subscription whose recreation has failed for good.
+func (s *Session) forgo(ctx context.Context, sub *Subscription, err error) {
+	sub.leave(err)
+	sub.mu.Lock()
+	rest := sub.half
+	sub.half = nil
+	sub.mu.Unlock()
+	if rest != nil && rest.server == s.server {
+		if err := deleteSubscription(ctx, s.doNow, rest.id); err != nil {
+			s.log.Debug("session: subscription not deleted", "id", rest.id, "error", err)
+		}
+	}
 }
 
 func (s *Session) recreate(ctx context.Context, sub *Subscription) error {
@@ -272,18 +297,16 @@ func (s *Session) recreate(ctx context.Context, sub *Subscription) error {
 	id := sub.id
 	sub.half = &half{s.server, id}
 	items := make([]*Item, 0, len(sub.items))
-	for h, it := range sub.items {
-		if it.pending {
-			continue
+	for _, it := range sub.items {
+		if !it.pending {
+			it.err = nil
+			items = append(items, it)
 		}
-		delete(sub.items, h)
-		it.handle, it.again, it.err = s.handles.Add(1), true, nil
-		sub.items[it.handle] = it
-		items = append(items, it)
 	}
+	sub.rename(items)
 	sub.mu.Unlock()
 	limits := s.operationsBy(ctx, s.doNow, s.server)
-	made, err := s.createItems(ctx, s.doNow, id, sub.opts.Timestamps, items, limits)
+	made, err := s.createItems(ctx, s.doNow, sub, id, items, limits)
 	if err != nil {
 		return fmt.Errorf("client: recreate the monitored items: %w", err)
 	}

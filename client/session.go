@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/url"
+	"reflect"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -37,6 +38,9 @@ type Session struct {
 	// Of the goroutine that runs the machine, see run.
 	machine  *machine
 	endpoint *endpoint
+	stale    bool   // endpoint is to be asked for again before the next attempt
+	hangups  int    // of the server in a row, while a channel is opened to endpoint
+	active   *conn  // the last that server was activated on
 	leaf     []byte // the server's certificate
 	public   *rsa.PublicKey
 	nonces   nonces
@@ -103,7 +107,9 @@ var ErrClosed = errors.New("client: session closed")
 // Connect finds the server's endpoint, connects, and returns when the session is
 // activated. Failed attempts are repeated as Options.Reconnect says, until ctx
 // ends or the policy allows no more; an error then wraps the last one, and
-// reconnect.ErrGaveUp. ctx is for connecting only: the session ends with Close.
+// reconnect.ErrGaveUp. ctx is for connecting only: the session ends with Close. A
+// session that the server has made when ctx ends is closed there, for which Connect
+// takes up to 1 s more.
 func Connect(ctx context.Context, rawURL string, o Options) (*Session, error) {
 	if err := o.Validate(); err != nil {
 		return nil, err
@@ -144,7 +150,14 @@ func Connect(ctx context.Context, rawURL string, o Options) (*Session, error) {
 
 // Close ends the session and its subscriptions at the server, closes the
 // connection, and returns when nothing is left. ctx bounds the farewell to the
-// server (at most RequestTimeout), not the clean-up.
+// server, at most RequestTimeout, and at most 1 s while the session is being brought
+// back and so not activated on its connection.
+//
+// One second after ctx, or RequestTimeout, has ended Close returns the reason even
+// when something is left, and the session goes on ending by itself; Done tells when.
+// That is so when a callback of the options has not returned. A Close from within
+// such a callback (VerifyServer, a Logger's handler, TCP.Dial, IssuedToken.Token)
+// therefore waits that long in vain: call it as go s.Close(ctx) there.
 func (s *Session) Close(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, s.opts.RequestTimeout)
 	defer cancel()
@@ -154,7 +167,17 @@ func (s *Session) Close(ctx context.Context) error {
 	}
 	s.mu.Unlock()
 	s.cancel(ErrClosed)
-	s.wg.Wait()
+	select {
+	case <-s.done:
+	case <-ctx.Done():
+		t := time.NewTimer(goodbye)
+		defer t.Stop()
+		select {
+		case <-s.done:
+		case <-t.C:
+			return fmt.Errorf("client: close: the session is still ending: %w", context.Cause(ctx))
+		}
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if errors.Is(s.closed, ErrClosed) {
@@ -232,14 +255,21 @@ func (s *Session) deadline(ctx context.Context) (context.Context, context.Cancel
 // Do sends any request of a session service and returns its response. The
 // request's header is filled in; what it asks for in ReturnDiagnostics and
 // AuditEntryID is kept. A bad ServiceResult is an error that errors.Is finds the
-// StatusCode in, and reconnect.Hint the server's retry-after; an answer that is
+// StatusCode in, and reconnect.Signal the server's retry-after; an answer that is
 // not the response to the request is BadUnknownResponse. Requests that belong to
 // the session itself (CreateSession, ActivateSession, CloseSession, Publish,
-// Republish, TransferSubscriptions) are refused with BadServiceUnsupported.
+// Republish, TransferSubscriptions) are refused with BadServiceUnsupported, and so
+// is CreateSubscription: only what Subscribe has made is published and brought
+// back. A nil request is BadInvalidArgument.
 func (s *Session) Do(ctx context.Context, rq ua.Request) (ua.Response, error) {
+	if v := reflect.ValueOf(rq); !v.IsValid() || v.Kind() == reflect.Pointer && v.IsNil() {
+		return nil, uastatus.New(ua.StatusBadInvalidArgument, "client", errors.New("no request"))
+	}
 	switch rq.(type) {
+	case *ua.CreateSubscriptionRequest:
+		return nil, uastatus.New(ua.StatusBadServiceUnsupported, "client", fmt.Errorf("%T: use Subscribe", rq))
 	case *ua.CreateSessionRequest, *ua.ActivateSessionRequest, *ua.CloseSessionRequest, *ua.PublishRequest,
-		*ua.RepublishRequest, *ua.TransferSubscriptionsRequest, *ua.OpenSecureChannelRequest, *ua.CloseSecureChannelRequest, nil:
+		*ua.RepublishRequest, *ua.TransferSubscriptionsRequest, *ua.OpenSecureChannelRequest, *ua.CloseSecureChannelRequest:
 		return nil, uastatus.New(ua.StatusBadServiceUnsupported, "client", fmt.Errorf("%T is the session's own", rq))
 	}
 	ctx, cancel := s.deadline(ctx)

@@ -79,6 +79,11 @@ type Notification struct {
 
 // Subscription is a subscription that outlives connections, sessions and
 // servers. Read it with Notifications.
+//
+// When a server that has lost it refuses to make it anew, the session is online
+// without it and it is asked for again after the delays of Options.Reconnect; those
+// that the policy allows no more are followed by its longest one, for as long as the
+// session lives. It ends with an error only when what it asks for cannot be sent.
 type Subscription struct {
 	session *Session
 	opts    SubscriptionOptions
@@ -119,6 +124,8 @@ type half struct {
 
 // Subscribe creates a subscription and monitors items. When only some of the
 // items are refused the subscription is returned without an error: see Item.Err.
+// After an error there is no subscription: what the server has made of it is
+// deleted, also when its answer comes only after ctx has ended (up to 5 min).
 func (s *Session) Subscribe(ctx context.Context, o SubscriptionOptions, items ...Monitor) (*Subscription, error) {
 	ctx, cancel := s.deadline(ctx)
 	defer cancel()
@@ -133,7 +140,7 @@ func (s *Session) Subscribe(ctx context.Context, o SubscriptionOptions, items ..
 	s.mu.Lock()
 	s.creating++
 	s.mu.Unlock()
-	err = s.createSubscription(ctx, l.do, sub)
+	err = s.createSubscription(ctx, s.creator(l), sub)
 	s.mu.Lock()
 	s.creating--
 	switch {
@@ -148,11 +155,17 @@ func (s *Session) Subscribe(ctx context.Context, o SubscriptionOptions, items ..
 	s.mu.Unlock()
 	l.wake()
 	if err != nil {
+		sub.mu.Lock()
+		id := sub.id
+		sub.mu.Unlock()
+		if id != 0 { // made, but on a link that is over
+			s.background(func() { s.discard(l, id) })
+		}
 		return nil, err
 	}
 	if len(items) > 0 {
 		if _, err := sub.Monitor(ctx, items...); err != nil {
-			_ = sub.Close(ctx)
+			sub.abandon()
 			return nil, err
 		}
 	}
@@ -212,7 +225,9 @@ func (sub *Subscription) Revised() SubscriptionOptions {
 func (sub *Subscription) Done() <-chan struct{} { return sub.done }
 
 // Err is why the subscription has ended: ErrClosed after Close, the session's
-// error, or GoodSubscriptionTransferred when another client has taken it over.
+// error, GoodSubscriptionTransferred when another client has taken it over, or why
+// it could not be asked for anew of a server that has lost it (BadEncodingError,
+// BadRequestTooLarge).
 func (sub *Subscription) Err() error {
 	sub.mu.Lock()
 	defer sub.mu.Unlock()

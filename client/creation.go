@@ -1,0 +1,87 @@
+package client
+
+import (
+	"context"
+	"time"
+
+	"github.com/gopcua/opcua/ua"
+)
+
+// lateAnswer is how long after its caller has left the answer to
+// CreateSubscription is waited for, to delete what it has made.
+const lateAnswer = 5 * time.Minute
+
+// creator is l.do for CreateSubscription: when the caller has left before the
+// answer comes, the subscription that nobody knows is deleted.
+func (s *Session) creator(l *link) caller {
+	return func(ctx context.Context, rq ua.Request) (ua.Response, error) {
+		type reply struct {
+			rs  ua.Response
+			err error
+		}
+		replies := make(chan reply) // nobody takes a late one
+		own, cancel := context.WithCancel(context.WithoutCancel(ctx))
+		wait := s.opts.RequestTimeout
+		if deadline, ok := ctx.Deadline(); ok {
+			wait = max(time.Until(deadline), time.Millisecond)
+		}
+		rq.SetHeader(&ua.RequestHeader{TimeoutHint: uint32(min(wait.Milliseconds(), 1<<32-1))})
+		if !s.background(func() {
+			defer cancel()
+			defer time.AfterFunc(wait+lateAnswer, cancel).Stop()
+			rs, err := l.do(own, rq)
+			select {
+			case replies <- reply{rs, err}:
+				return
+			case <-ctx.Done():
+			}
+			if made, ok := rs.(*ua.CreateSubscriptionResponse); ok {
+				s.discard(l, made.SubscriptionID)
+			}
+		}) {
+			cancel()
+			return nil, callError(rq, ErrClosed)
+		}
+		select {
+		case r := <-replies:
+			return r.rs, r.err
+		case <-ctx.Done():
+			return nil, callError(rq, context.Cause(ctx))
+		}
+	}
+}
+
+// background runs f on a goroutine that Close waits for; false: the session has
+// ended. f must end with the connection.
+func (s *Session) background(f func()) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed != nil {
+		return false
+	}
+	s.wg.Go(f)
+	return true
+}
+
+// discard deletes a subscription at the server that nobody has, with time of its own.
+func (s *Session) discard(l *link, id uint32) {
+	ctx, cancel := context.WithTimeout(context.Background(), s.opts.RequestTimeout)
+	defer cancel()
+	if err := deleteSubscription(ctx, l.do, id); err != nil {
+		s.log.Debug("session: subscription not deleted", "id", id, "error", err)
+	}
+	l.wake()
+}
+
+// abandon is Close for one whose context may be over already: it does not wait for
+// the server.
+func (sub *Subscription) abandon() {
+	s := sub.session
+	id := sub.leave(ErrClosed)
+	s.mu.Lock()
+	l := s.link
+	s.mu.Unlock()
+	if id != 0 && l != nil {
+		s.background(func() { s.discard(l, id) })
+	}
+}
