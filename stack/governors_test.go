@@ -165,6 +165,10 @@ func TestPrincipalsOfCalls(t *testing.T) {
 			{readOf(w.peer, numeric(2258)), "default/anonymous"},
 			{readOf(w.peer, many[:1000]...), "default/anonymous"},
 			{readOf(w.peer, many...), "default/anonymous heavy"},
+			{browseOf(w.peer, many[:100]...), "default/anonymous"},
+			{browseOf(w.peer, many[:101]...), "default/anonymous heavy"},
+			{&ua.BrowseNextRequest{RequestHeader: w.header(), ContinuationPoints: make([][]byte, 100)}, "default/anonymous"},
+			{&ua.BrowseNextRequest{RequestHeader: w.header(), ContinuationPoints: make([][]byte, 101)}, "default/anonymous heavy"},
 			{&ua.PublishRequest{RequestHeader: w.header()}, "default/anonymous control"},
 			{activateOf(w.peer), "default/anonymous control"},
 			{&ua.CloseSessionRequest{RequestHeader: w.header()}, "default/anonymous control"},
@@ -181,6 +185,14 @@ func TestPrincipalsOfCalls(t *testing.T) {
 		rs, code := c.wait()
 		busyWithHint(t, rs, code)
 	})
+}
+
+func browseOf(p *peer, ids ...*ua.NodeID) *ua.BrowseRequest {
+	rq := &ua.BrowseRequest{RequestHeader: p.header(), View: &ua.ViewDescription{ViewID: numeric(0)}}
+	for _, id := range ids {
+		rq.NodesToBrowse = append(rq.NodesToBrowse, &ua.BrowseDescription{NodeID: id, ReferenceTypeID: numeric(0)})
+	}
+	return rq
 }
 
 // admins makes everybody who is anonymous an administrator of a tenant.

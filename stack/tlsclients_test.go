@@ -105,3 +105,67 @@ func TestClientAuthoritiesReload(t *testing.T) {
 		})
 	})
 }
+
+// Without RequireClientCertificate clients may show no certificate, but none that
+// the authorities do not know.
+func TestClientCertificateIsVerified(t *testing.T) {
+	folder := t.TempDir()
+	o := stack.Options{Security: stack.Security{Policies: stack.NoPolicies, AllowNone: true, AllowAnonymous: true}}
+	o.HTTP.AllowPolicyNone = true
+	synctest.Test(t, func(t *testing.T) {
+		var pairs [2]tls.Certificate
+		for i := range pairs {
+			cert, key := pairFile(t, folder, int64(i))
+			var err error
+			if pairs[i], err = tls.LoadX509KeyPair(cert, key); err != nil {
+				t.Fatal(err)
+			}
+			if i == 0 {
+				o.TLS.ClientCAs = filepath.Join(folder, "clients.pem")
+				if err := os.Rename(cert, o.TLS.ClientCAs); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		bubble(t, o, func(s *site) {
+			ln := memnet.Listen("192.0.2.2:4843")
+			ended := make(chan error, 1)
+			go func() { ended <- s.srv.ServeTLS(ln) }()
+			for _, tc := range []struct {
+				name  string
+				shown []tls.Certificate
+				in    bool
+			}{
+				{"none", nil, true},
+				{"known", pairs[:1], true},
+				{"unknown", pairs[1:], false},
+			} {
+				conn, err := ln.Dial(t.Context(), netip.MustParseAddrPort("192.0.2.1:1"))
+				if err != nil {
+					t.Fatal(err)
+				}
+				cfg := insecure()
+				cfg.ServerName = "plant"
+				cfg.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
+					if len(tc.shown) == 0 {
+						return new(tls.Certificate), nil
+					}
+					return &tc.shown[0], nil // whatever authorities the server names
+				}
+				c := tls.Client(conn, cfg)
+				in := c.Handshake() == nil
+				if in { // TLS 1.3: the alert comes behind the handshake
+					fmt.Fprint(c, "GET / HTTP/1.1\r\nHost: plant\r\n\r\n")
+					_, err := http.ReadResponse(bufio.NewReader(c), nil)
+					in = err == nil
+				}
+				if in != tc.in {
+					t.Errorf("%s certificate: enters %v", tc.name, in)
+				}
+				_ = c.Close()
+			}
+			s.down()
+			<-ended
+		})
+	})
+}
