@@ -67,6 +67,21 @@ func (r *Request) Decoded() {
 	r.Memory.Release()
 }
 
+// FreeBody gives back the body, once there is an answer that is yet to be
+// written; Free does the rest.
+func (r *Request) FreeBody() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.freeBody()
+}
+
+// freeBody gives back the body, once. mu is held.
+func (r *Request) freeBody() {
+	r.Memory.Release()
+	r.Binary.Release()
+	r.Binary = nil
+}
+
 // Free gives back the body and all that the request holds, once: for Park and
 // for the end.
 func (r *Request) Free() {
@@ -76,9 +91,7 @@ func (r *Request) Free() {
 		return
 	}
 	r.free = true
-	r.Memory.Release()
-	r.Binary.Release()
-	r.Binary = nil
+	r.freeBody()
 	if r.Lease != nil {
 		r.Lease.Release()
 	}

@@ -67,6 +67,17 @@ func (b *Buffer) Release() {
 	}
 }
 
+// Discard ends the ownership as Release does, but leaves the memory to the
+// collector: somebody else may still read it. It is a no-op on nil.
+func (b *Buffer) Discard() {
+	if b == nil {
+		return
+	}
+	b.mem = nil // which bufdebug would overwrite
+	b.debug.returned(b)
+	b.B = nil
+}
+
 // Cap is the size of the backing array, the amount that budgets charge.
 func (b *Buffer) Cap() int { return len(b.mem) }
 

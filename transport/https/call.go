@@ -19,7 +19,8 @@ import (
 type decodingLimits = uabinary.Limits
 
 // call is one POST. Its handler goroutine waits for the answer, or for the end of
-// whoever waits for that; the call itself lasts until Respond or Drop.
+// whoever waits for that; the call itself lasts until Drop, or until what Respond
+// left has been written or given up.
 type call struct {
 	transport.Request
 	peer         transport.Peer
@@ -34,13 +35,17 @@ type call struct {
 	mu        sync.Mutex
 	uncounted bool           // in conn.waiting
 	ended     bool           // Respond or Drop
+	refused   bool           // the answer, for want of room
 	left      bool           // the handler goroutine has gone
 	told      bool           // it can go: Respond or Drop is done
 	waiter    chan struct{}  // closed then; nil while it does not wait
 	answer    *buffer.Buffer // nil after Drop
 }
 
-var errEnded = errors.New("nobody waits for the answer")
+var (
+	errEnded = errors.New("nobody waits for the answer")
+	errFull  = errors.New("the peer has not taken its other answers")
+)
 
 // Park implements transport.Call.
 func (q *call) Park() {
@@ -67,41 +72,70 @@ func (q *call) end() {
 	q.Free()
 }
 
-// Respond implements transport.Call.
+// Respond implements transport.Call. The answer is copied, and counts for its
+// connection until it is written. So do the request and its place in the
+// governor, unless it has parked; the body does not.
 func (q *call) Respond(body []byte, _ ua.StatusCode, _ time.Duration) error {
 	q.mu.Lock()
-	gone := q.left || q.ended
+	left, ended := q.left, q.ended
 	q.mu.Unlock()
-	if gone {
+	switch {
+	case ended:
+		return uastatus.New(ua.StatusBadConnectionClosed, "respond", errEnded)
+	case left:
 		q.end()
 		return uastatus.New(ua.StatusBadConnectionClosed, "respond", errEnded)
 	}
-	var out *buffer.Buffer
-	switch {
-	case q.media.json:
-		out = buffer.Get(4 * len(body))
-		b, err := q.tables().AppendJSON(out.B, body, q.form, q.decoding)
-		if err != nil {
-			out.Release()
-			return uastatus.New(ua.StatusBadResponseTooLarge, "respond", err)
-		}
-		out.B = b
-	default:
-		out = buffer.Get(len(body) + objectHeader)
-		out.B = appendBody(out.B, body, q.object)
+	out, err := q.encode(body)
+	if err != nil {
+		return uastatus.New(ua.StatusBadResponseTooLarge, "respond", err)
+	}
+	if !q.conn.hold(len(out.B)) {
+		out.Release()
+		q.mu.Lock()
+		q.refused = true
+		q.mu.Unlock()
+		q.end()
+		q.tell()
+		return uastatus.New(uastatus.BadServerTooBusy, "respond", errFull)
 	}
 	q.mu.Lock()
 	if q.left || q.ended {
 		q.mu.Unlock()
+		q.conn.written(len(out.B))
 		out.Release()
 		q.end()
 		return uastatus.New(ua.StatusBadConnectionClosed, "respond", errEnded)
 	}
 	q.answer = out
+	q.ended = true
 	q.mu.Unlock()
-	q.end()
+	q.FreeBody()
 	q.tell()
 	return nil
+}
+
+// encode makes the answer, in a buffer that is not much larger than it.
+func (q *call) encode(body []byte) (*buffer.Buffer, error) {
+	if !q.media.json {
+		out := buffer.Get(len(body) + objectHeader)
+		out.B = appendBody(out.B, body, q.object)
+		return out, nil
+	}
+	out := buffer.Get(min(4*len(body), buffer.Size4M))
+	b, err := q.tables().AppendJSON(out.B, body, q.form, q.decoding)
+	if err != nil {
+		out.Release()
+		return nil, err
+	}
+	if out.Cap() == buffer.ClassSize(len(b)) {
+		out.B = b
+		return out, nil
+	}
+	fitting := buffer.Get(len(b))
+	fitting.B = append(fitting.B, b...)
+	out.Release()
+	return fitting, nil
 }
 
 // Drop implements transport.Call.
@@ -142,26 +176,56 @@ func (q *call) wait(w http.ResponseWriter) {
 		q.mu.Lock()
 	}
 	q.left = true
-	out := q.answer
+	out, refused := q.answer, q.refused
 	q.answer = nil
 	q.mu.Unlock()
-	if out == nil {
+	switch {
+	case refused:
+		l := q.conn.l
+		w.Header().Set("Retry-After", l.retryAfter(time.Now()))
+		l.fail(w, "too many answers of this connection are unread", http.StatusServiceUnavailable)
+	case out == nil:
 		panic(http.ErrAbortHandler) // no answer: the client sees the connection, or stream, end
+	default:
+		q.write(w, out)
 	}
-	defer out.Release()
+}
+
+// write writes the answer, and then gives back what it and the request held. Each
+// 64 KiB have writeTimeout, and all together that time once, and once more for
+// each full MiB: a peer that takes a little now and then is no better
+// than one that takes nothing.
+func (q *call) write(w http.ResponseWriter, out *buffer.Buffer) {
+	size, whole := len(out.B), false
+	defer func() {
+		if whole {
+			out.Release()
+		} else {
+			out.Discard() // a frame of HTTP/2 may still be made of it
+		}
+		q.conn.written(size)
+		q.end()
+	}()
 	h := w.Header()
 	h["Content-Type"] = q.media.header
-	if len(out.B) >= smallAnswer {
-		h["Content-Length"] = []string{strconv.Itoa(len(out.B))}
+	if size >= smallAnswer {
+		h["Content-Length"] = []string{strconv.Itoa(size)}
 	}
 	rc := http.NewResponseController(w)
-	for b := out.B; ; {
+	now := time.Now()
+	end := now.Add(q.writeTimeout * time.Duration(1+size>>20))
+	for b := out.B; ; now = time.Now() {
 		n := min(len(b), buffer.Size64K)
-		_ = rc.SetWriteDeadline(time.Now().Add(q.writeTimeout))
+		by := now.Add(q.writeTimeout)
+		if by.After(end) {
+			by = end
+		}
+		_ = rc.SetWriteDeadline(by)
 		if _, err := w.Write(b[:n]); err != nil {
 			return
 		}
 		if b = b[n:]; len(b) == 0 {
+			whole = true
 			return
 		}
 	}

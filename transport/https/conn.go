@@ -33,6 +33,7 @@ type conn struct {
 	requests  atomic.Int32
 	unread    atomic.Bool   // a body was refused and may still be coming
 	waiting   atomic.Int32  // of requests: those that are not parked
+	unwritten atomic.Int64  // bytes of answers that the peer has not taken
 	late      atomic.Uint32 // why it closes when stage expires
 	reason    atomic.Uint32
 	closed    atomic.Bool
@@ -233,6 +234,30 @@ func (c *conn) Busy() bool { return c.requests.Load() > 0 }
 
 // Reclaim implements transport.Victim.
 func (c *conn) Reclaim() { _ = c.close(transport.Reclaimed) }
+
+// freeAnswer is the size in bytes of an answer for which there is always room: how
+// many there can be the number of a connection's requests bounds. So what came of
+// a request that has changed something is not lost for want of room.
+const freeAnswer = buffer.Size8K
+
+// hold counts n bytes of an answer until written. It reports false when they are
+// too many, for a peer that does not take those that there are: WriteQueueBytes
+// bound all of a connection but one, which may be larger.
+func (c *conn) hold(n int) bool {
+	bound := int64(c.l.limits.Load().WriteQueueBytes)
+	for {
+		held := c.unwritten.Load()
+		if held > 0 && n > freeAnswer && held+int64(n) > bound {
+			return false
+		}
+		if c.unwritten.CompareAndSwap(held, held+int64(n)) {
+			return true
+		}
+	}
+}
+
+// written ends the hold of n bytes.
+func (c *conn) written(n int) { c.unwritten.Add(int64(-n)) }
 
 // begin notes a request. It reports false when the time to the first one is
 // over. A request for a WebSocket does not complete the handshake yet.

@@ -64,7 +64,11 @@ type Options struct {
 	// Limits of each connection. MaxMessageSize bounds bodies, as they come.
 	// HelloTimeout is the time to the end of the first request's header,
 	// AssemblyTimeout that of a body, WriteTimeout that of each 64 KiB of an
-	// answer, MaxOutstandingPerConnection the requests of an HTTP/2 connection.
+	// answer, and that of the whole of it once and once more for each full MiB.
+	// MaxOutstandingPerConnection bounds the requests of an HTTP/2 connection whose
+	// answers are not written yet, WriteQueueBytes the bytes of these answers; one
+	// larger than that may wait alone, those up to 8 KiB always do, and all others
+	// become a 503.
 	Limits transport.Limits
 	// LiveLimits shares limits that may change with the other listeners of a server;
 	// nil = Limits as they are.

@@ -7,6 +7,7 @@ import (
 	"mime"
 	"net/http"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -27,7 +28,7 @@ func (l *Listener) serve(w http.ResponseWriter, r *http.Request) {
 	defer l.wg.Done()
 	c, _ := r.Context().Value(connKey{}).(*conn)
 	if c == nil {
-		http.Error(w, "TLS only", http.StatusBadRequest)
+		l.fail(w, "TLS only", http.StatusBadRequest)
 		return
 	}
 	c.requests.Add(1)
@@ -42,10 +43,10 @@ func (l *Listener) serve(w http.ResponseWriter, r *http.Request) {
 		l.upgrade(c, w, r, first)
 	case !l.o.HTTPS:
 		w.Header().Set("Upgrade", "websocket")
-		http.Error(w, "WebSocket only", http.StatusUpgradeRequired)
+		l.fail(w, "WebSocket only", http.StatusUpgradeRequired)
 	case r.Method != http.MethodPost:
 		w.Header().Set("Allow", http.MethodPost)
-		http.Error(w, "POST only", http.StatusMethodNotAllowed)
+		l.fail(w, "POST only", http.StatusMethodNotAllowed)
 	default:
 		l.post(c, w, r)
 	}
@@ -56,13 +57,15 @@ func (l *Listener) serve(w http.ResponseWriter, r *http.Request) {
 func (l *Listener) upgrade(c *conn, w http.ResponseWriter, r *http.Request, first bool) {
 	if l.wss == nil {
 		c.complete()
-		http.Error(w, "no WebSockets", http.StatusBadRequest)
+		l.fail(w, "no WebSockets", http.StatusBadRequest)
 		return
 	}
 	a := c.a
 	if !first {
 		a.At = time.Now()
 	}
+	// Of an error; with the change of protocols net/http takes it off.
+	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(l.limits.Load().WriteTimeout))
 	l.wss.Serve(w, r, a, func() { c.upgraded.Store(true) })
 	if !c.upgraded.Load() {
 		c.complete()
@@ -113,19 +116,29 @@ func (l *Listener) refuse(c *conn, w http.ResponseWriter, r *http.Request, code 
 			_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(l.limits.Load().LingerTimeout))
 		}
 	}
-	http.Error(w, text, code)
+	l.fail(w, text, code)
 }
 
 // smallBody is the size in bytes of a body that is read although it was refused.
 const smallBody = 64 << 10
 
 func (l *Listener) busy(c *conn, w http.ResponseWriter, r *http.Request, now time.Time, text string) {
-	wait := time.Second
-	if l.o.RetryAfter != nil {
-		wait = l.o.RetryAfter(now)
-	}
-	w.Header().Set("Retry-After", seconds(wait))
+	w.Header().Set("Retry-After", l.retryAfter(now))
 	l.refuse(c, w, r, http.StatusServiceUnavailable, text)
+}
+
+// retryAfter is the Retry-After of a 503.
+func (l *Listener) retryAfter(now time.Time) string {
+	if l.o.RetryAfter == nil {
+		return seconds(time.Second)
+	}
+	return seconds(l.o.RetryAfter(now))
+}
+
+// fail answers with an error, which the client has WriteTimeout to take.
+func (l *Listener) fail(w http.ResponseWriter, text string, code int) {
+	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(l.limits.Load().WriteTimeout))
+	http.Error(w, text, code)
 }
 
 // seconds is a Retry-After: whole seconds, rounded up, at least one.
@@ -135,6 +148,7 @@ func seconds(d time.Duration) string { return strconv.Itoa(max(1, int(math.Ceil(
 // (overload.md §10):
 //
 //	connection's requests, memory, governor   503 with Retry-After
+//	Content-Type or OPCUA-SecurityPolicy twice 400
 //	Content-Type, Content-Encoding            415
 //	Content-Length, or the body, over the limit 413
 //	body shorter than Content-Length          400 (408 when it did not come in time)
@@ -181,8 +195,12 @@ func (l *Listener) post(c *conn, w http.ResponseWriter, r *http.Request) {
 			return
 		}
 	}
+	if len(r.Header["Content-Type"]) > 1 || len(r.Header[policyHeader]) > 1 {
+		l.refuse(c, w, r, http.StatusBadRequest, "a header that can be there once is there twice")
+		return
+	}
 	kind, ok := mediaType(r.Header.Get("Content-Type"))
-	if e := r.Header.Get("Content-Encoding"); !ok || e != "" && !strings.EqualFold(e, "identity") {
+	if !ok || slices.ContainsFunc(r.Header["Content-Encoding"], encoded) {
 		l.refuse(c, w, r, http.StatusUnsupportedMediaType, "need OPC UA Binary or JSON")
 		return
 	}
@@ -192,12 +210,16 @@ func (l *Listener) post(c *conn, w http.ResponseWriter, r *http.Request) {
 	}
 	q.media = kind
 	in, status := l.read(w, r, limit)
+	if status == 0 && r.ContentLength == 0 && strings.Trim(r.Header.Get("Content-Length"), "0") != "" {
+		in.Release() // an HTTP/2 stream that ended with its header, in spite of the length there
+		status = http.StatusBadRequest
+	}
 	if status != 0 {
 		if r.ProtoMajor == 1 {
 			w.Header().Set("Connection", "close")
 			c.unread.Store(true)
 		}
-		http.Error(w, http.StatusText(status), status)
+		l.fail(w, http.StatusText(status), status)
 		return
 	}
 	handle, code := q.decode(in, l.o.Decoding, l.o.Tables)
@@ -209,7 +231,7 @@ func (l *Listener) post(c *conn, w http.ResponseWriter, r *http.Request) {
 	if !l.rate.off() && !(code == ua.StatusGood && l.o.Live != nil && l.o.Live(q.Body())) {
 		if wait, ok := l.rate.allow(now); !ok {
 			w.Header().Set("Retry-After", seconds(wait))
-			http.Error(w, "too many requests", http.StatusTooManyRequests)
+			l.fail(w, "too many requests", http.StatusTooManyRequests)
 			return
 		}
 	}
@@ -222,6 +244,9 @@ func (l *Listener) post(c *conn, w http.ResponseWriter, r *http.Request) {
 	}
 	q.wait(w)
 }
+
+// encoded reports whether a Content-Encoding stands for one.
+func encoded(v string) bool { return v != "" && !strings.EqualFold(v, "identity") }
 
 // read reads a body into a buffer that grows with it.
 func (l *Listener) read(w http.ResponseWriter, r *http.Request, limit int64) (*buffer.Buffer, int) {

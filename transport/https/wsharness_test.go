@@ -50,9 +50,14 @@ type wsConn struct {
 // line.
 func ask(t testing.TB, s *server, protocols string, headers ...string) (*wsConn, *http.Response) {
 	t.Helper()
+	return askFor(t, s, "websocket", protocols, headers...)
+}
+
+func askFor(t testing.TB, s *server, upgrade, protocols string, headers ...string) (*wsConn, *http.Response) {
+	t.Helper()
 	c := s.secure(t, "http/1.1")
 	var b strings.Builder
-	b.WriteString("GET /UA HTTP/1.1\r\nHost: plant\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n")
+	b.WriteString("GET /UA HTTP/1.1\r\nHost: plant\r\nConnection: Upgrade\r\nUpgrade: " + upgrade + "\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n")
 	if protocols != "" {
 		b.WriteString("Sec-WebSocket-Protocol: " + protocols + "\r\n")
 	}

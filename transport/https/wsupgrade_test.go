@@ -1,6 +1,7 @@
 package https
 
 import (
+	"cmp"
 	"crypto/tls"
 	"encoding/binary"
 	"io"
@@ -17,10 +18,10 @@ import (
 // overload.md §10, OPC 10000-6 §7.5.2: sub-protocols, origins, no compression.
 func TestWebSocketUpgrade(t *testing.T) {
 	for _, tc := range []struct {
-		name, protocols string
-		headers         []string
-		status          int
-		protocol        string
+		name, upgrade, protocols string
+		headers                  []string
+		status                   int
+		protocol                 string
 	}{
 		{name: "none", status: 400},
 		{name: "foreign", protocols: "chat", status: 400},
@@ -31,13 +32,15 @@ func TestWebSocketUpgrade(t *testing.T) {
 		{name: "own origin", protocols: uacp, headers: []string{"Origin: https://plant"}, status: 101, protocol: uacp},
 		{name: "allowed origin", protocols: uacp, headers: []string{"Origin: https://panel.example"}, status: 101, protocol: uacp},
 		{name: "foreign origin", protocols: uacp, headers: []string{"Origin: https://evil.example"}, status: 403},
+		{name: "two origins", protocols: uacp, headers: []string{"Origin: https://plant", "Origin: https://evil.example"}, status: 403},
+		{name: "upgrade to one of two", upgrade: "h2c, WebSocket", protocols: uacp, status: 101, protocol: uacp},
 		{name: "compression", protocols: uacp, headers: []string{"Sec-WebSocket-Extensions: permessage-deflate"}, status: 101, protocol: uacp},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			o := webSocket(nil)
 			o.AllowedOrigins = []string{"https://panel.example"}
 			bubble(t, o, func(t *testing.T, s *server) {
-				ws, rs := ask(t, s, tc.protocols, tc.headers...)
+				ws, rs := askFor(t, s, cmp.Or(tc.upgrade, "websocket"), tc.protocols, tc.headers...)
 				if rs.StatusCode != tc.status || rs.Header.Get("Sec-WebSocket-Protocol") != tc.protocol {
 					t.Error(rs.Status, rs.Header)
 				}
@@ -117,12 +120,7 @@ func headerBlock(fields ...string) (b []byte) {
 // who tries it loses the stream, not the connection. What HTTP/2 is there for, POST,
 // goes on.
 func TestNoWebSocketOverHTTP2(t *testing.T) {
-	const (
-		typeHeaders, typeReset, typeSettings = 1, 3, 4
-		endStream, endHeaders                = 1, 4
-		enableConnectProtocol                = 8
-		protocolError                        = 1
-	)
+	const enableConnectProtocol, protocolError = 8, 1
 	o := webSocket(nil)
 	o.HTTPS = true
 	bubble(t, o, func(t *testing.T, s *server) {

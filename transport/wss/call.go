@@ -49,7 +49,7 @@ func (j *jsonCall) Respond(body []byte, _ ua.StatusCode, _ time.Duration) error 
 		return uastatus.New(ua.StatusBadConnectionClosed, "respond", errEnded)
 	}
 	c := j.conn
-	text := buffer.Get(4 * len(body))
+	text := buffer.Get(min(4*len(body), buffer.Size4M))
 	defer text.Release()
 	b, err := c.server.tables().AppendJSON(text.B, body, j.form, c.server.decoding)
 	if err != nil {

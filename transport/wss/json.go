@@ -71,6 +71,8 @@ func (s *Server) json(ws *websocket.Conn, sock *socket, r *http.Request, a trans
 	}
 	c.silent.Expired = c.silence
 	c.out.Init(c, s.limits.Load())
+	// It counts bytes as they come: package websocket does not tell the length that
+	// a frame declares, so one over the limit ends with the first byte over it.
 	ws.SetReadLimit(int64(s.limits.Load().MaxMessageSize))
 	a.Admission.Bind(c)
 	a.Admission.CompleteHandshake()

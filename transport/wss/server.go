@@ -8,7 +8,6 @@ import (
 	"net/http"
 	"net/netip"
 	"path"
-	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -117,9 +116,17 @@ func NewServer(o Options) (*Server, error) {
 // Asked reports whether a request asks for a WebSocket (RFC 6455 §4.1, Client
 // Requirements).
 func Asked(r *http.Request) bool {
-	return r.ProtoMajor == 1 && slices.ContainsFunc(r.Header["Upgrade"], func(v string) bool {
-		return strings.EqualFold(strings.TrimSpace(v), "websocket")
-	})
+	if r.ProtoMajor != 1 {
+		return false
+	}
+	for _, list := range r.Header["Upgrade"] { // RFC 9110 §7.8, Upgrade
+		for v := range strings.SplitSeq(list, ",") {
+			if strings.EqualFold(strings.TrimSpace(v), "websocket") {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 // Serve answers a request for a WebSocket and serves it on the calling goroutine
@@ -130,7 +137,7 @@ func Asked(r *http.Request) bool {
 //
 //	governor full                     503 with Retry-After
 //	no sub-protocol that is served    400
-//	a foreign Origin                  403
+//	a foreign Origin, or two          403
 //	not a proper request              400, 405 or 426
 func (s *Server) Serve(w http.ResponseWriter, r *http.Request, a transport.Accepted, upgraded func()) {
 	release := func() {} // the slot is for the change of protocols alone
@@ -147,6 +154,10 @@ func (s *Server) Serve(w http.ResponseWriter, r *http.Request, a transport.Accep
 	subprotocol := s.choose(r)
 	if subprotocol == "" {
 		http.Error(w, "Sec-WebSocket-Protocol: need "+strings.Join(s.offered, " or "), http.StatusBadRequest)
+		return
+	}
+	if len(r.Header["Origin"]) > 1 { // websocket.Accept looks at the first
+		http.Error(w, "more than one Origin", http.StatusForbidden)
 		return
 	}
 	h := &hijacker{ResponseWriter: w}
