@@ -160,9 +160,9 @@ func allModes(t *testing.T, url string) {
 func TestLimitNotKept(t *testing.T) {
 	url := serve(t)
 	args := append([]string{"steady", url, "--readers", "1", "--read-rate", "20", "--subscribers", "0", "--duration", "300ms",
-		"--read-node", "i=4711", "--json", "-"}, easy...)
+		"--limit", "readP99=1ns", "--json", "-"}, easy...)
 	code, out, text := uastorm(t.Context(), args...)
-	if code != exitLimits || !strings.Contains(text, "reads failed") || !strings.Contains(text, "BadNodeIdUnknown") {
+	if code != exitLimits || !strings.Contains(text, "read p99") {
 		t.Errorf("exit %d\n%s", code, text)
 	}
 	for _, line := range strings.Split(strings.TrimSpace(out), "\n") {

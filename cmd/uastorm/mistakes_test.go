@@ -106,7 +106,7 @@ func TestUnwritableFiles(t *testing.T) {
 		if code, out, text := run(flag, "/dev/full"); code != exitTarget || !strings.Contains(out, "PASS") || !strings.Contains(text, "/dev/full") {
 			t.Errorf("%s: exit %d\n%s%s", flag, code, out, text)
 		}
-		if code, _, text := run(flag, "/dev/full", "--read-node", "i=4711"); code != exitLimits || !strings.Contains(text, "/dev/full") {
+		if code, _, text := run(flag, "/dev/full", "--limit", "readP99=1ns"); code != exitLimits || !strings.Contains(text, "/dev/full") {
 			t.Errorf("%s, limits not kept: exit %d\n%s", flag, code, text)
 		}
 		if code, _, text := run(flag, "/dev/full", "--max-lateness", "1ns"); code != exitSaturated || !strings.Contains(text, "/dev/full") {

@@ -26,6 +26,9 @@ const (
 	pollInterval  = 20 * time.Millisecond
 	// setupTime bounds the time in which all sessions of the steady load must stand.
 	setupTime = 60 * time.Second
+	// hurriedTime bounds the end of a run that was broken off, and the leaving of
+	// sessions after a steady load's last answer.
+	hurriedTime = 5 * time.Second
 )
 
 // ErrNotReady says that the sessions of the steady load could not be had.
@@ -49,6 +52,11 @@ type Engine struct {
 	work    sync.WaitGroup
 	fail    context.CancelCauseFunc // of the run, when this machine is at its end
 	now     atomic.Pointer[tally]
+	values  atomic.Int64 // of the counter, that the subscriber saw who saw most
+	// rush ends when the run's end is to make haste: what is not answered is not
+	// waited for, and nobody waits for his turn to leave. over ends when connections
+	// are cut that are still there.
+	rush, over context.Context
 
 	mu      sync.Mutex
 	members []*member // all there ever were
@@ -57,6 +65,7 @@ type Engine struct {
 	stops   []context.CancelFunc
 	groups  []*sync.WaitGroup
 	facts   []Facts
+	why     error // of the last attempt of the steady load that failed
 }
 
 // A tally counts what the clients of Connect, and nobody else, met with in a phase.
@@ -83,6 +92,9 @@ type Facts struct {
 	Refused, Hinted, Unhinted, Silent, Unreached, TimedOut int
 	// Lost are sessions that ended without their client's or uastorm's doing.
 	Lost int
+	// CounterValues are the values of the counter node that one subscriber has seen
+	// by the phase's end, since the run's beginning.
+	CounterValues int
 	// Floods, one for each kind.
 	Floods []FloodFacts
 }
@@ -108,8 +120,30 @@ func (e *Engine) Run(ctx context.Context, p *Plan) error {
 	swept, stopSweeping := context.WithCancel(context.WithoutCancel(ctx))
 	sweeper.Go(func() { e.sweep(swept) })
 
+	var hurry, cut context.CancelFunc
+	e.rush, hurry = context.WithCancel(context.Background())
+	e.over, cut = context.WithCancel(context.Background())
+	defer hurry()
+	defer cut()
+	hurried := min(e.target.timeout, hurriedTime)
+	// within has the run end in time: sessions have at least least for leaving.
+	within := func(answers, least time.Duration) (stop func()) {
+		first, last := time.AfterFunc(answers, hurry), time.AfterFunc(answers+least, cut)
+		return func() {
+			first.Stop()
+			last.Stop()
+		}
+	}
+	brokenOff := make(chan struct{})
+	unhurt := context.AfterFunc(ctx, func() {
+		defer close(brokenOff)
+		stop := within(hurried/2, hurried/2)
+		<-swept.Done()
+		stop()
+	})
+
 	pacing, halt := context.WithCancel(ctx)
-	endSteady, err := e.startSteady(ctx, pacing, &p.Steady)
+	quietSteady, endSteady, err := e.startSteady(ctx, pacing, &p.Steady)
 	for i := range p.Phases {
 		if err != nil {
 			break
@@ -117,13 +151,19 @@ func (e *Engine) Run(ctx context.Context, p *Plan) error {
 		err = e.phase(ctx, &p.Phases[i])
 	}
 	halt() // what is due from here on is nobody's business
-	e.rec.Phase("end")
-	endSteady()
+	e.rec.Phase(measure.EndPhase)
+	unbound := within(e.target.timeout, hurried)
+	quietSteady()
 	e.release()
+	endSteady()
 	e.wheel.Close()
 	e.work.Wait()
+	unbound()
 	stopSweeping()
 	sweeper.Wait()
+	if !unhurt() {
+		<-brokenOff
+	}
 	return err
 }
 
@@ -224,7 +264,7 @@ func (e *Engine) phase(ctx context.Context, f *Phase) error {
 		facts.Attempts += n
 		facts.MaxAttempts = max(facts.MaxAttempts, n)
 	}
-	facts.Ran = time.Since(begun)
+	facts.Ran, facts.CounterValues = time.Since(begun), int(e.values.Load())
 	facts.Refused, facts.Hinted, facts.Unhinted = int(counts.refused.Load()), int(counts.hinted.Load()), int(counts.unhinted.Load())
 	facts.Silent, facts.Lost = int(counts.silent.Load()), int(counts.lost.Load())
 	facts.Unreached, facts.TimedOut = int(counts.unreached.Load()), int(counts.timedOut.Load())
@@ -307,6 +347,12 @@ func (e *Engine) later(d time.Duration, f func()) {
 	e.wheel.Schedule(t, time.Now().Add(d))
 }
 
+// counted notes how many values of the counter a subscriber has seen.
+func (e *Engine) counted(n int64) {
+	for most := e.values.Load(); n > most && !e.values.CompareAndSwap(most, n); most = e.values.Load() {
+	}
+}
+
 // refused records an attempt that failed.
 func (e *Engine) refused(m *member, err error) {
 	if ours(err) {
@@ -316,6 +362,9 @@ func (e *Engine) refused(m *member, err error) {
 	how, code, hint := classify(err)
 	e.rec.Refused(how, code, hint)
 	if !m.client {
+		e.mu.Lock()
+		e.why = err
+		e.mu.Unlock()
 		return
 	}
 	t := e.now.Load()

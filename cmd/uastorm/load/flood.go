@@ -122,7 +122,7 @@ func (w *flood) cleanUp(i int) {
 	if l.session == nil {
 		return
 	}
-	ctx := context.WithoutCancel(w.ctx)
+	ctx := w.e.over // the phase's end is none for this
 	if err := l.step(ctx, func(ctx context.Context) (*conn, error) {
 		return w.e.target.open(ctx, w.e.sources.at(groupFlood, i), smallBuffer)
 	}); err != nil {

@@ -86,6 +86,12 @@ func Judge(p *Plan, res *measure.Result, facts []Facts) []measure.Verdict {
 		}
 		j.phase(f, phase, first, &facts[i])
 	}
+	if s := &p.Steady; s.Subscribers > 0 && s.CounterNode != "" && len(facts) > 0 {
+		// Of a counter that stands still nothing can be lost.
+		if n := facts[len(facts)-1].CounterValues; n < 2 {
+			j.add("", "values of the counter "+s.CounterNode, "at least 2", fmt.Sprint(n), false)
+		}
+	}
 	return j.verdicts
 }
 

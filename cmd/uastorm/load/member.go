@@ -3,6 +3,7 @@ package load
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net"
 	"sync"
 	"sync/atomic"
@@ -107,12 +108,23 @@ func (m *member) connect(ctx context.Context) error {
 	if err != nil || m.up == nil {
 		return err
 	}
-	begun := time.Now()
-	if err := m.up(ctx, m.link.conn, m.link.session != before); err != nil {
-		m.e.rec.Operation(measure.Subscribe, begun, begun, time.Now(), codeOf(err))
-		return err
+	err = m.up(ctx, m.link.conn, m.link.session != before)
+	if err != nil {
+		m.undo(ctx, err)
 	}
-	return nil
+	return err
+}
+
+// undo ends the session in order that up has failed with, unless the server was
+// busy only. A failure at the start that will stay is the run's end.
+func (m *member) undo(ctx context.Context, err error) {
+	if l := &m.link; !isBusy(err) && !l.conn.broken {
+		_, _ = l.conn.call(ctx, &ua.CloseSessionRequest{DeleteSubscriptions: true})
+		l.session, l.conn.token = nil, nil
+	}
+	if m.sessions.Load() == 0 && lasting(err) {
+		m.e.fail(fmt.Errorf("the server does not take what the plan asks for: %w", err))
+	}
 }
 
 // hold keeps the session until the connection ends, or ctx does, and says why it
@@ -157,11 +169,21 @@ func (m *member) hold(ctx context.Context) error {
 	return err
 }
 
-// leave ends the session in order. Only so many leave at once: it is the load
-// that is to hurt, not its end.
+// leave ends the session in order, or without it when the server does not answer
+// within one timeout, or the run's time to end is over. Only so many leave at
+// once, as long as there is time: it is the load that is to hurt, not its end.
 func (m *member) leave(c *conn) {
-	m.e.leaving <- struct{}{}
-	defer func() { <-m.e.leaving }()
+	bound, cancel := context.WithTimeout(m.e.over, m.e.target.timeout)
+	defer cancel()
+	defer context.AfterFunc(bound, func() { c.cut(errTimeout) })()
+	patience := time.NewTimer(m.e.target.timeout / 2)
+	defer patience.Stop()
+	select {
+	case m.e.leaving <- struct{}{}:
+		defer func() { <-m.e.leaving }()
+	case <-patience.C:
+	case <-m.e.rush.Done():
+	}
 	c.leaving.Store(true)
 	for range closeAttempts {
 		begun := time.Now()
@@ -181,7 +203,9 @@ func (m *member) leave(c *conn) {
 		}
 		// A session that is left behind is load that outlives the run.
 		_, hint := reconnect.Signal(err)
-		_ = pause(context.Background(), max(hint, eagerPause))
+		if !pause(bound, max(hint, eagerPause)) {
+			break
+		}
 	}
 	c.close()
 }

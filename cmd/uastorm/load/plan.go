@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/breakwater-ua/breakwater/cmd/uastorm/measure"
 )
 
 // Hard maxima. A load test that needs more is a matter of several machines.
@@ -209,6 +211,9 @@ func (p *Plan) Validate() error {
 		f := &p.Phases[i]
 		if err := f.validate(); err != nil {
 			return err.in("phases", i)
+		}
+		if f.Name == measure.SetupPhase || f.Name == measure.EndPhase {
+			return bad("%s is what uastorm calls a part of each run itself", f.Name).in("phases", i, "name")
 		}
 		if names[f.Name] {
 			return bad("two phases are called %q", f.Name).in("phases", i, "name")

@@ -11,18 +11,30 @@ import (
 )
 
 // startSteady connects the sessions of the steady load and sets it going until
-// pacing ends. end, after that, waits for its last answers and ends its sessions.
-func (e *Engine) startSteady(ctx, pacing context.Context, s *Steady) (end func(), err error) {
+// pacing ends. After that quiet waits for its last answers, as long as there is time
+// for that, and has its sessions leave; end waits until they have.
+func (e *Engine) startSteady(ctx, pacing context.Context, s *Steady) (quiet, end func(), err error) {
 	var members, pacers sync.WaitGroup
 	// Not of ctx: sessions end after their load has.
 	alive, stop := context.WithCancel(context.WithoutCancel(ctx))
-	end = func() {
-		pacers.Wait()
+	answered := make(chan struct{})
+	quiet = func() {
+		e.work.Go(func() {
+			defer close(answered)
+			pacers.Wait()
+		})
+		select {
+		case <-answered:
+		case <-e.rush.Done():
+		}
 		stop()
+	}
+	end = func() {
 		members.Wait()
+		<-answered
 	}
 	if s.sessions() == 0 {
-		return end, nil
+		return quiet, end, nil
 	}
 	var list []*member
 	add := func(m *member) *member {
@@ -30,18 +42,27 @@ func (e *Engine) startSteady(ctx, pacing context.Context, s *Steady) (end func()
 		list = append(list, m)
 		return m
 	}
-	for range s.Readers {
-		add(&member{})
+	for i := range s.Readers {
+		m := add(&member{})
+		if i == 0 {
+			m.up = func(ctx context.Context, c *conn, _ bool) error {
+				if m.sessions.Load() > 0 {
+					return nil
+				}
+				return s.readable(ctx, c)
+			}
+		}
 	}
 	values := make([]atomic.Pointer[ua.Variant], s.Writers)
 	for i := range s.Writers {
-		add(&member{up: func(ctx context.Context, c *conn, _ bool) error {
-			v, err := s.current(ctx, c)
+		m := add(&member{})
+		m.up = func(ctx context.Context, c *conn, _ bool) error {
+			v, err := s.current(ctx, c, m.sessions.Load() == 0)
 			if err == nil {
 				values[i].Store(v)
 			}
 			return err
-		}})
+		}
 	}
 	for range s.Subscribers {
 		e.subscribe(add(&member{}), s)
@@ -52,9 +73,12 @@ func (e *Engine) startSteady(ctx, pacing context.Context, s *Steady) (end func()
 	}
 	if n := await(ctx, list, setupTime); n < len(list) {
 		if err := context.Cause(ctx); err != nil {
-			return end, err
+			return quiet, end, err
 		}
-		return end, fmt.Errorf("%w: %d of %d after %v", ErrNotReady, n, len(list), setupTime)
+		e.mu.Lock()
+		why := e.why
+		e.mu.Unlock()
+		return quiet, end, fmt.Errorf("%w: %d of %d after %v; what was in the way last: %v", ErrNotReady, n, len(list), setupTime, why)
 	}
 	e.rec.Event(fmt.Sprintf("the %d sessions of the steady load stand", len(list)))
 	start := time.Now().Add(pollInterval)
@@ -74,7 +98,7 @@ func (e *Engine) startSteady(ctx, pacing context.Context, s *Steady) (end func()
 	}
 	pace(list[:s.Readers], s.ReadRate, func(int) operation { return s.reading() })
 	pace(list[s.Readers:s.Readers+s.Writers], s.WriteRate, func(i int) operation { return s.writing(values[i].Load()) })
-	return end, nil
+	return quiet, end, nil
 }
 
 // subscribe gives a member the subscription of a steady load.

@@ -111,19 +111,6 @@ func (s *Steady) writing(value *ua.Variant) operation {
 		}}
 }
 
-// current reads the value that writers will write.
-func (s *Steady) current(ctx context.Context, c *conn) (*ua.Variant, error) {
-	rs, err := as[*ua.ReadResponse](c.call(ctx, &ua.ReadRequest{TimestampsToReturn: ua.TimestampsToReturnNeither,
-		NodesToRead: []*ua.ReadValueID{valueOf(s.WriteNode)}}))
-	if err != nil {
-		return nil, err
-	}
-	if len(rs.Results) != 1 || rs.Results[0] == nil || rs.Results[0].Value == nil {
-		return nil, fmt.Errorf("%s has no value that could be written back", s.WriteNode)
-	}
-	return rs.Results[0].Value, nil
-}
-
 // pace runs an operation of a member by the clock until ctx ends, then waits for
 // what is under way. The first is due at start.
 func (e *Engine) pace(ctx context.Context, m *member, start time.Time, period time.Duration, op operation) {

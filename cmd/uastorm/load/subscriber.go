@@ -8,6 +8,7 @@ import (
 
 	"github.com/breakwater-ua/breakwater/client/reconnect"
 	"github.com/breakwater-ua/breakwater/cmd/uastorm/measure"
+	"github.com/breakwater-ua/breakwater/uabinary"
 	"github.com/breakwater-ua/breakwater/uastatus"
 	"github.com/gopcua/opcua/ua"
 )
@@ -37,7 +38,9 @@ type subscriber struct {
 	next       uint32                             // sequence number that is due
 	held       map[uint32]*ua.NotificationMessage // that came before it
 	asked      bool                               // the due one was asked for again
+	made       uint32                             // SubscriptionId of one whose items are to be created yet
 	last       int64                              // value of the counter
+	values     int64                              // how often it was another
 	counted    bool                               // there was one
 	began      bool                               // the next value is a new item's first
 	isLoopback bool                               // the server's clock is ours
@@ -50,15 +53,34 @@ func (s *subscriber) subscribe(ctx context.Context, c *conn, fresh bool) error {
 	if !fresh && s.id != 0 {
 		return nil
 	}
-	s.id, s.next, s.held, s.asked, s.began = 0, 1, map[uint32]*ua.NotificationMessage{}, false, true
 	begun := time.Now()
-	sub, err := as[*ua.CreateSubscriptionResponse](c.call(ctx, &ua.CreateSubscriptionRequest{
-		RequestedPublishingInterval: float64(s.interval.Milliseconds()), RequestedLifetimeCount: 6000,
-		RequestedMaxKeepAliveCount: uint32(max(1, 10*time.Second/s.interval)), PublishingEnabled: true}))
-	if err != nil {
-		return err
+	if fresh {
+		s.made = 0
 	}
-	rq := &ua.CreateMonitoredItemsRequest{SubscriptionID: sub.SubscriptionID, TimestampsToReturn: ua.TimestampsToReturnBoth}
+	err := s.create(ctx, c)
+	s.m.e.rec.Operation(measure.Subscribe, begun, begun, time.Now(), codeOf(err))
+	return err
+}
+
+// create does what subscribe says. A subscription that has no items yet because
+// the server was busy is used again.
+func (s *subscriber) create(ctx context.Context, c *conn) error {
+	if s.counter != "" && s.m.sessions.Load() == 0 {
+		if err := c.counts(ctx, s.counter); err != nil {
+			return err
+		}
+	}
+	s.id, s.next, s.held, s.asked, s.began = 0, 1, map[uint32]*ua.NotificationMessage{}, false, true
+	if s.made == 0 {
+		sub, err := as[*ua.CreateSubscriptionResponse](c.call(ctx, &ua.CreateSubscriptionRequest{
+			RequestedPublishingInterval: float64(s.interval.Milliseconds()), RequestedLifetimeCount: 6000,
+			RequestedMaxKeepAliveCount: uint32(max(1, 10*time.Second/s.interval)), PublishingEnabled: true}))
+		if err != nil {
+			return err
+		}
+		s.made = sub.SubscriptionID
+	}
+	rq := &ua.CreateMonitoredItemsRequest{SubscriptionID: s.made, TimestampsToReturn: ua.TimestampsToReturnBoth}
 	add := func(node string, handle uint32, sampling float64) {
 		rq.ItemsToCreate = append(rq.ItemsToCreate, &ua.MonitoredItemCreateRequest{ItemToMonitor: valueOf(node), MonitoringMode: ua.MonitoringModeReporting,
 			RequestedParameters: &ua.MonitoringParameters{ClientHandle: handle, SamplingInterval: sampling, QueueSize: itemQueue,
@@ -77,13 +99,12 @@ func (s *subscriber) subscribe(ctx context.Context, c *conn, fresh bool) error {
 	if len(rs.Results) != len(rq.ItemsToCreate) {
 		return uastatus.New(ua.StatusBadUnknownResponse, "CreateMonitoredItems", nil)
 	}
-	for _, r := range rs.Results {
-		if err := operandError(r.StatusCode); err != nil {
+	for i, r := range rs.Results {
+		if err := unfit(uabinary.NodeIDOf(rq.ItemsToCreate[i].ItemToMonitor.NodeID).String(), "cannot be watched", r.StatusCode); err != nil {
 			return err
 		}
 	}
-	s.id = sub.SubscriptionID
-	s.m.e.rec.Operation(measure.Subscribe, begun, begun, time.Now(), ua.StatusOK)
+	s.id, s.made = s.made, 0
 	return nil
 }
 
@@ -249,6 +270,10 @@ func (s *subscriber) saw(dv *ua.DataValue) {
 	default: // the counter began anew, as it does when the server starts
 		s.m.e.rec.Event(fmt.Sprintf("the counter went back from %d to %d", s.last, v))
 	}
+	if !s.counted || v != s.last {
+		s.values++
+		s.m.e.counted(s.values)
+	}
 	s.last, s.counted = v, true
 }
 
@@ -262,6 +287,10 @@ func integer(v any) (int64, bool) {
 	case int32:
 		return int64(v), true
 	case uint32:
+		return int64(v), true
+	case int8:
+		return int64(v), true
+	case uint8:
 		return int64(v), true
 	case int16:
 		return int64(v), true

@@ -15,6 +15,13 @@ import (
 	"github.com/gopcua/opcua/ua"
 )
 
+// Names of the phases that are every run's: until the first of the load test's, and
+// after its last. A load test has none of its own with such a name.
+const (
+	SetupPhase = "setup"
+	EndPhase   = "end"
+)
+
 const (
 	// EventLimit is how many events a run may have; later ones are dropped.
 	EventLimit = 1000
@@ -342,7 +349,7 @@ func (r *Recorder) sum() *Result {
 	o := &r.options
 	end := r.sampling.last.Sub(r.began)
 	res := &Result{Version: Version, Title: o.Title, Target: o.Target, Server: o.Server, Command: o.Command,
-		Begun: r.began.Round(0), Seconds: end.Seconds(), Processors: runtime.GOMAXPROCS(0), Limits: o.Limits,
+		Begun: r.began.Round(0), Seconds: end.Seconds(), Processors: processors, Limits: o.Limits,
 		Samples: r.sampling.kept, Events: r.events}
 	total := newTally()
 	for _, p := range r.phases {

@@ -18,7 +18,7 @@ type Result struct {
 	// Begun is when the run began; Seconds how long it took.
 	Begun   time.Time `json:"begun"`
 	Seconds float64   `json:"seconds"`
-	// Processors is how many the generator may use at once (GOMAXPROCS).
+	// Processors is how many the generator may use at once ([Processors]).
 	Processors int `json:"processors"`
 	// Limits are the bounds beyond which a generator counts as saturated.
 	Limits SaturationLimits `json:"limits"`

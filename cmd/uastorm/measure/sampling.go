@@ -2,7 +2,6 @@ package measure
 
 import (
 	"math"
-	"runtime"
 	"time"
 )
 
@@ -55,7 +54,7 @@ func (r *Recorder) sample() {
 		sample.CPU = (cpu - s.cpu).Seconds() / elapsed.Seconds()
 	}
 	l := r.options.Limits
-	busy := l.busy(sample.CPU, runtime.GOMAXPROCS(0))
+	busy := l.busy(sample.CPU, processors)
 	sample.Saturated = busy || l.late(sample.Lateness)
 	p.measure(&sample, busy)
 	s.last, s.cpu = now, cpu

@@ -2,6 +2,7 @@ package measure
 
 import (
 	"fmt"
+	"runtime"
 	"time"
 )
 
@@ -72,14 +73,23 @@ func (l SaturationLimits) judge(s Saturation, lateness Quantiles, processors int
 }
 
 // Saturated tells whether the generator did not keep up in one phase at least,
-// and in which and why.
+// and in which and why. How the run ends ([EndPhase]) is not looked at: nothing of
+// it is judged.
 func (r *Result) Saturated() (bool, string) {
 	for i := range r.Phases {
-		if p := &r.Phases[i]; p.Saturation.Saturated {
+		if p := &r.Phases[i]; p.Saturation.Saturated && p.Name != EndPhase {
 			return true, fmt.Sprintf("phase %s: %s", p.Name, p.Saturation.Reason)
 		}
 	}
 	return false, ""
 }
+
+// processors that the process began with: those of the machine, or fewer when the
+// environment (GOMAXPROCS) or the system's quota says so. A program may have more
+// threads than that.
+var processors = min(runtime.NumCPU(), runtime.GOMAXPROCS(0))
+
+// Processors is how many the generator can use at once.
+func Processors() int { return processors }
 
 func milliseconds(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }

@@ -1,6 +1,7 @@
 package measure
 
 import (
+	"runtime"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -103,4 +104,36 @@ func TestProcessorTimeIsMeasured(t *testing.T) {
 		}
 	})
 	_ = x
+}
+
+// How a run ends is judged by nobody.
+func TestTheEndIsNotJudged(t *testing.T) {
+	r := &Result{Phases: []Phase{{Name: "storm"}, {Name: EndPhase, Saturation: Saturation{Saturated: true, Reason: "late"}}}}
+	if saturated, why := r.Saturated(); saturated || !r.Passed() {
+		t.Errorf("saturated: %s", why)
+	}
+	r.Phases[0].Saturation.Saturated = true
+	if saturated, _ := r.Saturated(); !saturated {
+		t.Error("a phase before the end is not looked at")
+	}
+}
+
+// More threads than processors do not make more processors.
+func TestProcessorsAreThoseThereAre(t *testing.T) {
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(4 * runtime.NumCPU()))
+	if n := Processors(); n < 1 || n > runtime.NumCPU() {
+		t.Fatalf("%d processors, the machine has %d", n, runtime.NumCPU())
+	}
+	synctest.Test(t, func(t *testing.T) {
+		r := start(t, Options{})
+		r.mu.Lock()
+		r.sampling.cpu -= time.Duration(0.9 * float64(Processors()) * float64(time.Second)) // as if so much had been used
+		r.mu.Unlock()
+		time.Sleep(time.Second)
+		synctest.Wait()
+		res := r.Finish()
+		if res.Processors != Processors() || !res.Samples[0].Saturated || res.Phases[0].Saturation.BusySeconds != 1 {
+			t.Errorf("%d processors, %+v, %+v", res.Processors, res.Samples[0], res.Phases[0].Saturation)
+		}
+	})
 }
