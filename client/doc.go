@@ -36,5 +36,7 @@
 // They wait, up to their context's deadline. A call that was under way when the
 // connection broke fails, since nobody can know whether it was executed. Nothing
 // that the package calls back, and no reader of notifications or states, runs on
-// a goroutine that the session needs, except Options.VerifyServer.
+// a goroutine that the session needs, except what the options hold: VerifyServer, the
+// Logger's handler, TCP.Dial and IssuedToken.Token. From those a session's calls wait
+// in vain until they time out, and Close must be called as go s.Close(ctx).
 package client

@@ -6,10 +6,13 @@ import (
 	"crypto/rsa"
 	"errors"
 	"fmt"
+	"io"
 	"math"
 	"sync/atomic"
+	"syscall"
 	"time"
 
+	"github.com/breakwater-ua/breakwater/client/reconnect"
 	"github.com/breakwater-ua/breakwater/security"
 	"github.com/breakwater-ua/breakwater/security/pki"
 	"github.com/gopcua/opcua/ua"
@@ -198,6 +201,10 @@ func (s *Session) activateSession(ctx context.Context, c *conn, ss *serverSessio
 // are not known or may have changed.
 func (s *Session) open(ctx context.Context) (*conn, error) {
 	o := &s.opts
+	if s.stale {
+		s.endpoint = nil
+	}
+	cached := s.endpoint != nil
 	if s.endpoint == nil {
 		list := []*ua.EndpointDescription{o.Endpoint}
 		if o.Endpoint == nil {
@@ -213,7 +220,7 @@ func (s *Session) open(ctx context.Context) (*conn, error) {
 		if o.Endpoint != nil {
 			e.discovered = nil
 		}
-		s.endpoint = e
+		s.endpoint, s.stale, s.hangups = e, false, 0
 	}
 	e := s.endpoint
 	ctx, cancel := context.WithTimeoutCause(ctx, o.ConnectTimeout, errStepTimeout)
@@ -230,13 +237,40 @@ func (s *Session) open(ctx context.Context) (*conn, error) {
 	}
 	ch, err := o.openChannel(ctx, cfg)
 	if err != nil {
-		if forgetsEndpoint(err) {
+		if cached && isHangup(err) {
+			s.hangups++
+		}
+		if forgetsEndpoint(err) || s.hangups >= maxHangups {
 			s.endpoint = nil
 		}
 		return nil, fmt.Errorf("client: open the secure channel: %w", err)
 	}
-	s.leaf, s.public = leaf, pub
+	s.leaf, s.public, s.hangups = leaf, pub, 0
 	return newConn(ch, &o.DecodeLimits, o.RequestTimeout), nil
+}
+
+// maxHangups is how many times in a row a server may hang up while a channel is
+// opened to a known endpoint before its endpoints are asked for again: behind some
+// proxies this is all that shows of a certificate that was replaced.
+const maxHangups = 2
+
+// isHangup says whether a connection was made and then ended without a word.
+func isHangup(err error) bool {
+	return errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, syscall.ECONNRESET) ||
+		errors.Is(err, ua.StatusBadConnectionClosed)
+}
+
+// reconsider has the endpoints asked for again at the next attempt when a server
+// refuses to create or activate a session: the endpoint may not be any more what it
+// was. Too much to do, a session that the server does not know, and a connection
+// that breaks without a word say nothing of the endpoint.
+func (s *Session) reconsider(err error, e event) {
+	switch {
+	case forgetsEndpoint(err):
+		s.stale = true
+	case e.outcome == outcomeRefused && !reconnect.IsBusy(e.code) && !isSessionLost(e.code):
+		s.stale = true
+	}
 }
 
 // forgetsEndpoint says whether a failure to open a channel may come from what

@@ -105,3 +105,22 @@ func (a *tokenContext) secret(b []byte) ([]byte, string, error) {
 	secret, err := a.policy.EncryptSecret(a.public, b, a.nonce)
 	return secret, a.policy.EncryptionURI(), err
 }
+
+// incomplete says what an identity lacks to be used; empty: nothing.
+func incomplete(i Identity) string {
+	switch i := i.(type) {
+	case *UserName:
+		if i == nil {
+			return "a nil *UserName"
+		}
+	case *X509:
+		if i == nil || i.Key == nil {
+			return "an X509 without a Key"
+		}
+	case *IssuedToken:
+		if i == nil || i.Token == nil {
+			return "an IssuedToken without a Token function"
+		}
+	}
+	return ""
+}

@@ -49,7 +49,7 @@ type Options struct {
 	// VerifyServer, when set, has the last word on a server's certificate: it is
 	// called after PKI's checks, or instead of them when PKI is nil. An error
 	// refuses the server. It runs on the session's own goroutine: calls of that
-	// session made from it wait until they time out.
+	// session made from it wait until they time out, Close included.
 	VerifyServer func(ctx context.Context, s Server) error
 	// InsecureSkipHostName accepts certificates for another host name than the
 	// URL's. For servers behind address translation whose certificate is known.
@@ -168,6 +168,9 @@ func (o *Options) Validate() error {
 		return bad("PKI", "a secured channel needs PKI or VerifyServer")
 	case o.Endpoint != nil && none != (o.Endpoint.SecurityMode == ua.MessageSecurityModeNone):
 		return bad("Endpoint", "its mode %v does not go with the policy", o.Endpoint.SecurityMode)
+	}
+	if reason := incomplete(o.Identity); reason != "" {
+		return bad("Identity", "%s", reason)
 	}
 	for _, d := range []struct {
 		name string

@@ -39,7 +39,13 @@ func (s *Session) perform(a action) event {
 	case stepOpen:
 		return s.outcome(s.reopen(a.delay))
 	case stepActivate:
-		return s.outcome(s.timed(func(ctx context.Context) error { return s.activateSession(ctx, s.conn, s.server) }))
+		return s.outcome(s.timed(func(ctx context.Context) error {
+			err := s.activateSession(ctx, s.conn, s.server)
+			if err == nil {
+				s.active, s.stale = s.conn, false
+			}
+			return err
+		}))
 	case stepCreate:
 		return s.outcome(s.create())
 	case stepTransfer:
@@ -88,6 +94,9 @@ func (s *Session) outcome(err error) event {
 		e.outcome = outcomeSessionLost
 	case alive && !errors.Is(err, context.DeadlineExceeded):
 		e.outcome = outcomeRefused
+	}
+	if s.machine.step == stepActivate || s.machine.step == stepCreate {
+		s.reconsider(err, e)
 	}
 	if e.outcome == outcomeBroken && s.machine.step > stepOpen {
 		s.leftBehind()
@@ -208,13 +217,11 @@ func (s *Session) create() error {
 			return err
 		}
 		if err := s.activateSession(ctx, s.conn, ss); err != nil {
-			if s.conn.failure() == nil && ctx.Err() == nil { // leave nothing behind
-				_, _ = s.conn.roundTrip(ctx, &ua.CloseSessionRequest{DeleteSubscriptions: true}, ss.token)
-			}
+			s.bye(context.Background(), farewellLimit, ss) // leave nothing behind
 			return err
 		}
 		ss.endpoint = s.endpoint.description
-		s.server, s.fresh = ss, true
+		s.server, s.fresh, s.active, s.stale = ss, true, s.conn, false
 		s.publishing.newSession()
 		s.conn.publishing = 0
 		return nil
@@ -291,6 +298,20 @@ func (s *Session) serve(l *link, retry time.Duration) event {
 	}
 }
 
+// farewellLimit bounds a CloseSession that nobody waits for, or that the server may not
+// answer because the session is not activated on the connection.
+const farewellLimit = time.Second
+
+// bye closes a session at the server, when there is still a connection to do it on.
+func (s *Session) bye(ctx context.Context, limit time.Duration, ss *serverSession) {
+	if s.conn.failure() != nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	_, _ = s.conn.roundTrip(ctx, &ua.CloseSessionRequest{DeleteSubscriptions: true}, ss.token)
+}
+
 // finish ends the session for good.
 func (s *Session) finish(a action) {
 	cause := context.Cause(s.ctx)
@@ -302,8 +323,15 @@ func (s *Session) finish(a action) {
 	s.mu.Lock()
 	ctx := s.farewell
 	s.mu.Unlock()
-	if ctx != nil && s.conn != nil && s.server != nil && s.conn.failure() == nil {
-		_, _ = s.conn.roundTrip(ctx, &ua.CloseSessionRequest{DeleteSubscriptions: true}, s.server.token)
+	limit := farewellLimit
+	switch {
+	case ctx == nil: // nobody has called Close
+		ctx = context.Background()
+	case s.active == s.conn:
+		limit = s.opts.RequestTimeout
+	}
+	if s.conn != nil && s.server != nil {
+		s.bye(ctx, limit, s.server)
 	}
 	s.drop()
 	s.release()

@@ -170,7 +170,7 @@ func (s *Session) Close(ctx context.Context) error {
 	select {
 	case <-s.done:
 	case <-ctx.Done():
-		t := time.NewTimer(goodbye)
+		t := time.NewTimer(farewellLimit)
 		defer t.Stop()
 		select {
 		case <-s.done:

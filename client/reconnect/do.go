@@ -15,9 +15,13 @@ var ErrGaveUp = errors.New("reconnect: gave up")
 
 // Do calls attempt until it succeeds, the policy allows no more, or ctx ends,
 // and waits in between as the policy and the server's hints say. The first
-// attempt is made at once. An error wrapped with backoff.Permanent ends it too.
+// attempt is made at once, unless ctx has ended already. An error wrapped with
+// backoff.Permanent ends it too.
 // Do works with any client; see the example for gopcua's.
 func Do(ctx context.Context, d Delays, attempt func(context.Context) error) error {
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
 	w := &waits{state: NewState(d)}
 	err := backoff.Retry(func() error {
 		err := attempt(ctx)

@@ -13,5 +13,5 @@
 //
 // Hints come out of ResponseHeaders ([HeaderHint]), ERR messages and texts
 // ([ParseHint]), HTTP responses ([HTTPError]), or any error that has a
-// RetryAfter method ([Hint]).
+// RetryAfter method ([Signal]).
 package reconnect

@@ -156,16 +156,18 @@ func ResponseError(h *ua.ResponseHeader) error {
 }
 
 // HTTPError makes an error of an HTTP response: 429 and 503 become
-// BadServerTooBusy with the hint of Retry-After (seconds, or a date, of which
-// one in the past is none); nil for every other status.
+// BadServerTooBusy with the hint of Retry-After (seconds, at most one day, or a
+// date, of which one in the past is none); nil for every other status.
 func HTTPError(rs *http.Response, now time.Time) error {
 	if rs.StatusCode != http.StatusTooManyRequests && rs.StatusCode != http.StatusServiceUnavailable {
 		return nil
 	}
 	e := &Error{Status: uastatus.BadServerTooBusy, Err: fmt.Errorf("HTTP %s", rs.Status)}
 	v := strings.TrimSpace(rs.Header.Get("Retry-After"))
-	if s, err := strconv.ParseUint(v, 10, 32); err == nil {
-		e.After = min(time.Duration(s)*time.Second, maxHint)
+	if s, err := strconv.ParseUint(v, 10, 64); err == nil {
+		e.After = time.Duration(min(s, uint64(maxHint/time.Second))) * time.Second
+	} else if errors.Is(err, strconv.ErrRange) { // more digits than a number can have
+		e.After = maxHint
 	} else if at, err := http.ParseTime(v); err == nil {
 		e.After = max(0, min(at.Sub(now), maxHint))
 	}

@@ -30,8 +30,8 @@ func (p Policy) AdaptiveDelay(attempt int, status ua.StatusCode, hint time.Durat
 type State struct {
 	// Delays computes the delays; nil: Policy{}.
 	Delays Delays
-	// MaxFatal and Settled are taken from Policy when Delays is one: how many
-	// fatal failures in a row end the attempts (0: 3, negative: none), and how
+	// MaxFatal and Settled are taken from Policy when Delays is one, or a pointer to
+	// one: how many fatal failures in a row end the attempts (0: 3, negative: none), and how
 	// long a session must live before the count starts anew (0: 30 s).
 	MaxFatal int
 	Settled  time.Duration
@@ -47,7 +47,15 @@ func NewState(d Delays) *State {
 	if d == nil {
 		s.Delays = Policy{}
 	}
-	if p, ok := s.Delays.(Policy); ok {
+	p, ok := s.Delays.(Policy)
+	if at, is := s.Delays.(*Policy); is {
+		if at == nil {
+			at = &Policy{}
+			s.Delays = at
+		}
+		p, ok = *at, true
+	}
+	if ok {
 		s.MaxFatal, s.Settled = p.MaxFatalRetries, p.max()
 	}
 	return s
