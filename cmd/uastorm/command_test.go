@@ -172,6 +172,15 @@ func TestLimitNotKept(t *testing.T) {
 	}
 }
 
+// A node that is not there is told at the start: exit 3, and its name.
+func TestNodeThatIsNotThere(t *testing.T) {
+	args := append([]string{"steady", serve(t), "--readers", "1", "--subscribers", "0", "--duration", "1m", "--read-node", "i=4711"}, easy...)
+	code, _, text := uastorm(t.Context(), args...)
+	if code != exitTarget || !strings.Contains(text, "node i=4711 cannot be read: BadNodeIdUnknown") {
+		t.Errorf("exit %d\n%s", code, text)
+	}
+}
+
 // A generator that is late says so: exit 4, whatever the limits say.
 func TestSaturated(t *testing.T) {
 	code, _, text := uastorm(t.Context(), "steady", serve(t), "--readers", "1", "--read-rate", "50", "--subscribers", "0", "--duration", "300ms",

@@ -7,7 +7,6 @@ import (
 	"net/http"
 	neturl "net/url"
 	"os"
-	"runtime"
 	"strings"
 	"time"
 
@@ -153,7 +152,7 @@ func (r *runner) measure(ctx context.Context, target *load.Target, sources load.
 		o.Observers = append(o.Observers, r.files.lines)
 	}
 	if !r.output.quiet {
-		p := progress.Options{Title: r.plan.Name, Target: target.URL, Processors: runtime.GOMAXPROCS(0)}
+		p := progress.Options{Title: r.plan.Name, Target: target.URL, Processors: measure.Processors()}
 		if f, ok := r.stderr.(*os.File); ok {
 			p = progress.ForFile(f, p)
 		}
