@@ -51,15 +51,15 @@ func (s *Session) creator(l *link) caller {
 	}
 }
 
-// background runs f on a goroutine that Close waits for; false: the session has
-// ended. f must end with the connection.
+// background runs f on a goroutine that the session waits for before it has ended;
+// false: it has. f must end with the connection.
 func (s *Session) background(f func()) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed != nil {
 		return false
 	}
-	s.wg.Go(f)
+	s.aside.Go(f)
 	return true
 }
 

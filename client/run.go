@@ -355,5 +355,6 @@ func (s *Session) finish(a action) {
 		st.Err = cause
 	}
 	s.states.set(st)
+	s.aside.Wait() // their connection has gone
 	close(s.done)
 }

@@ -32,8 +32,9 @@ type Session struct {
 	states *states
 	ctx    context.Context // ends when the session is to end
 	cancel context.CancelCauseFunc
-	done   chan struct{} // closed when it has ended
-	wg     sync.WaitGroup
+	done   chan struct{}  // closed when it has ended
+	wg     sync.WaitGroup // of run
+	aside  sync.WaitGroup // of background, which run waits for
 
 	// Of the goroutine that runs the machine, see run.
 	machine  *machine
