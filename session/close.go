@@ -124,6 +124,8 @@ func (st *Store) removeLocked(s *Session, reason CloseReason) bool {
 	if state == stateClosed {
 		return false
 	}
+	s.reason.Store(uint32(reason))
+	close(s.done) // before the channel goes, so that nobody takes one end for the other
 	attached := s.bound.Load() != nil
 	st.detachLocked(s)
 	switch {
@@ -136,13 +138,11 @@ func (st *Store) removeLocked(s *Session, reason CloseReason) bool {
 	default:
 		st.activated.Add(-1)
 	}
-	s.reason.Store(uint32(reason))
 	s.state.Store(stateClosed)
 	st.table.remove(s)
 	st.heap.remove(s)
 	st.live--
 	clear(s.nonce[:])
-	close(s.done)
 	return true
 }
 

@@ -282,7 +282,13 @@ func (p *publisher) dropStale() {
 	if p.parked[0].ch == ch { // new ones come last, so the first one is the first to go stale
 		return
 	}
-	p.dropIf(ua.StatusBadSecureChannelClosed, func(r *parkedPublish) bool { return r.ch != ch })
+	code := ua.StatusBadSecureChannelClosed
+	select {
+	case <-p.session.Done(): // the channel may be well, and SessionClosed is about to come
+		code = ua.StatusBadSessionClosed
+	default:
+	}
+	p.dropIf(code, func(r *parkedPublish) bool { return r.ch != ch })
 }
 
 func (p *publisher) expireParked(now int64) {

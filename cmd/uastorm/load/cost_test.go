@@ -123,7 +123,7 @@ func TestConnectCost(t *testing.T) {
 	}
 	connect() // the first one grows what stays
 	best := 0.0
-	for range 4 { // other processes disturb: what counts is what it can cost
+	for try := 0; try < 4 || try < 16 && best > 1.3; try++ { // other processes disturb: what counts is what it can cost
 		ratio := float64(cost(connect)) / float64(cost(bare))
 		if best == 0 || ratio < best {
 			best = ratio
