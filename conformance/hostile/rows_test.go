@@ -33,7 +33,7 @@ var elsewhere = []struct {
 	{"X17 A3 A11 A13", messages, "no limits are negotiated"},
 	{"X38 I9", messages, "no message type stands in front; a body can name no address to dial"},
 	{"X3 X21 X23 D11", listeners{probe.WSSJSON}, "opcua+uajson has no security policy but None, so no application certificate"},
-	{"X31", listeners{probe.HTTPSBinary, probe.HTTPSJSON}, "an answer larger than the buffers of the system: transport/https.TestSlowReader, TestUnreadStreams, TestUnreadConnections, TestTrickledAnswer"},
+	{"X31", listeners{probe.HTTPSBinary, probe.HTTPSJSON}, "an answer larger than the buffers of the system: transport/https.TestSlowReader, transport/https.TestUnreadStreams, transport/https.TestUnreadConnections, transport/https.TestTrickledAnswer"},
 	{"B3", listeners{probe.HTTPSBinary, probe.HTTPSJSON}, "a channel is there as long as its session; connections are given up in transport/https.TestReclaim"},
 	{"X29", listeners{probe.TCP}, "nothing is compressed in opc.tcp"},
 	{"X29", listeners{probe.WSS, probe.WSSJSON}, "compression is not negotiated: transport/https.TestWebSocketUpgrade"},

@@ -105,7 +105,7 @@ func TestFlood(t *testing.T) {
 func testFlood(t *testing.T, schemes []string) {
 	const message = 1 << 20
 	n := FloodSizes{Schemes: schemes, Active: 5, Connections: 60, For: 4 * time.Second, BulkBytes: 3 * message / 4, Bulks: 5}
-	r, err := flood(testContext(t), unpinned, serverConfig{Protection: balanced, MaxSessions: 100, MaxMessageSize: message, BudgetBytes: 24 << 20}, n)
+	r, err := flood(testContext(t), unpinned, serverConfig{Protection: balanced, MaxSessions: 100, MaxMessageSize: message, BudgetBytes: 18 << 20}, n) // little more than the four messages that must fit
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -115,7 +115,9 @@ func testFlood(t *testing.T, schemes []string) {
 	if r.Peak.BudgetPeak > r.Peak.BudgetMax {
 		t.Errorf("the budget went to %d of %d", r.Peak.BudgetPeak, r.Peak.BudgetMax)
 	}
-	if r.Peak.NoRoom == 0 {
+	// Which bound comes first, that of a message or that of all together, depends on
+	// how fast this machine sends.
+	if r.Peak.NoRoom == 0 && r.Flood.Codes["BadTcpMessageTooLarge"] == 0 {
 		t.Errorf("the flood met no bound: %+v", r.Flood)
 	}
 	if r.Bulks != n.Bulks {
