@@ -440,7 +440,7 @@ func TestERRHintWhileOnline(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		time.Sleep(time.Minute)
+		time.Sleep(time.Minute + time.Second) // between two keep-alives, which read, too
 		r.on("Read", func(n int, _ ua.Request) any {
 			if n == 1 {
 				return hangUp{}
