@@ -55,6 +55,9 @@ type looks struct {
 
 // TestInChromium looks at a report as its readers do.
 func TestInChromium(t *testing.T) {
+	if raceEnabled {
+		t.Skip("a page is not seen better by the race detector, and its pictures are decoded ten times as slowly")
+	}
 	c := browser(t)
 	res := recorded(t)
 	for name, look := range map[string]func(*testing.T, *chromium, *measure.Result){
@@ -80,7 +83,7 @@ func pageLooksRight(t *testing.T, c *chromium, res *measure.Result) {
 		width  int
 		dark   bool
 		ground string
-		pixels bool // decoding a picture of the whole page takes seconds under the race detector
+		pixels bool // decoding a picture of the whole page takes seconds
 	}{
 		{"phone", 360, false, "rgb(255, 255, 255)", true},
 		{"tablet", 768, true, "rgb(20, 24, 28)", false},
