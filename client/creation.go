@@ -7,13 +7,13 @@ import (
 	"github.com/gopcua/opcua/ua"
 )
 
-// lateAnswer is how long after its caller has left the answer to
-// CreateSubscription is waited for, to delete what it has made.
+// lateAnswer is how long after its caller has left the answer to a request that
+// makes something is waited for, to delete what it has made.
 const lateAnswer = 5 * time.Minute
 
-// creator is l.do for CreateSubscription: when the caller has left before the
-// answer comes, the subscription that nobody knows is deleted.
-func (s *Session) creator(l *link) caller {
+// creator is l.do for requests that make something at the server: when the caller
+// has left before the answer comes, discard gets it, to delete what nobody knows.
+func (s *Session) creator(l *link, discard func(ua.Response)) caller {
 	return func(ctx context.Context, rq ua.Request) (ua.Response, error) {
 		type reply struct {
 			rs  ua.Response
@@ -35,8 +35,8 @@ func (s *Session) creator(l *link) caller {
 				return
 			case <-ctx.Done():
 			}
-			if made, ok := rs.(*ua.CreateSubscriptionResponse); ok {
-				s.discard(l, made.SubscriptionID)
+			if err == nil {
+				discard(rs)
 			}
 		}) {
 			cancel()
@@ -71,6 +71,21 @@ func (s *Session) discard(l *link, id uint32) {
 		s.log.Debug("session: subscription not deleted", "id", id, "error", err)
 	}
 	l.wake()
+}
+
+// discardItems deletes monitored items at the server that nobody has, with time of
+// its own.
+func (s *Session) discardItems(l *link, subscription uint32, items []leavingItem) {
+	if len(items) == 0 {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), s.opts.RequestTimeout)
+	defer cancel()
+	if _, err := split(items, s.operations(ctx, l).monitored, func(part []leavingItem) ([]ua.StatusCode, error) {
+		return deleteItems(ctx, l.do, subscription, part)
+	}); err != nil {
+		s.log.Debug("session: monitored items not deleted", "subscription", subscription, "items", len(items), "error", err)
+	}
 }
 
 // abandon is Close for one whose context may be over already: it does not wait for

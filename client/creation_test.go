@@ -3,6 +3,7 @@ package client
 import (
 	"context"
 	"errors"
+	"slices"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -127,6 +128,72 @@ func TestLateAnswerIsNotAwaitedForEver(t *testing.T) {
 		if n := pending(); n != 0 {
 			t.Errorf("%d requests under way", n)
 		}
+		s.Close(r.ctx)
+	})
+}
+
+// Monitor that fails leaves no items at the server: what its first requests have
+// made is deleted at once, what its last has made when the answer comes.
+func TestMonitorThatFailsLeavesNoItems(t *testing.T) {
+	inRogue(t, func(r *rogue) {
+		s, subs := subscribed(t, r, 1)
+		sub := subs[0]
+		var mu sync.Mutex
+		var made, gone []uint32
+		result := func(id uint32) *ua.MonitoredItemCreateResult {
+			mu.Lock()
+			defer mu.Unlock()
+			made = append(made, id)
+			return &ua.MonitoredItemCreateResult{MonitoredItemID: id}
+		}
+		r.on("DeleteMonitoredItems", func(_ int, rq ua.Request) any {
+			mu.Lock()
+			defer mu.Unlock()
+			if d := rq.(*ua.DeleteMonitoredItemsRequest); d.SubscriptionID != sub.id {
+				t.Errorf("items of subscription %d", d.SubscriptionID)
+			} else {
+				gone = append(gone, d.MonitoredItemIDs...)
+			}
+			return behaved{}
+		})
+		same := func(want int) {
+			t.Helper()
+			synctest.Wait()
+			mu.Lock()
+			defer mu.Unlock()
+			if len(made) != want || !slices.Equal(made, gone) {
+				t.Errorf("made %v, deleted %v; want %d", made, gone, want)
+			}
+			if n := len(sub.Items()); n != 1 {
+				t.Errorf("%d items left, want the first one", n)
+			}
+		}
+		r.on("CreateMonitoredItems", func(n int, rq ua.Request) any {
+			items := rq.(*ua.CreateMonitoredItemsRequest).ItemsToCreate
+			switch {
+			case len(items) > 2:
+				return ua.StatusBadTooManyOperations
+			case n > 2:
+				return ua.StatusBadOutOfMemory
+			}
+			return &ua.CreateMonitoredItemsResponse{Results: []*ua.MonitoredItemCreateResult{
+				result(70), {StatusCode: ua.StatusBadNodeIDUnknown}}}
+		})
+		if _, err := sub.Monitor(r.ctx, make([]Monitor, 4)...); !errors.Is(err, ua.StatusBadOutOfMemory) {
+			t.Errorf("got %v, want BadOutOfMemory", err)
+		}
+		same(1)
+
+		h := r.hold("CreateMonitoredItems")
+		ctx, cancel := context.WithTimeout(r.ctx, time.Second)
+		defer cancel()
+		if _, err := sub.Monitor(ctx, make([]Monitor, 2)...); !errors.Is(err, ua.StatusBadTimeout) {
+			t.Errorf("got %v, want BadTimeout", err)
+		}
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		r.reply(h.ch, h.id, h.rq, &ua.CreateMonitoredItemsResponse{Results: []*ua.MonitoredItemCreateResult{result(71), result(72)}})
+		same(3)
 		s.Close(r.ctx)
 	})
 }

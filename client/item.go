@@ -71,7 +71,9 @@ func (m *Monitor) request(handle uint32) *ua.MonitoredItemCreateRequest {
 }
 
 // Monitor adds items to the subscription. The error is about the call; one about
-// a single item is in Item.Err, and such an item is not monitored.
+// a single item is in Item.Err, and such an item is not monitored. After an error
+// of the call none is: what the server has made of them is deleted, also when its
+// answer comes only after ctx has ended (up to 5 min).
 func (sub *Subscription) Monitor(ctx context.Context, monitors ...Monitor) ([]*Item, error) {
 	s := sub.session
 	ctx, cancel := s.deadline(ctx)
@@ -92,23 +94,45 @@ func (sub *Subscription) Monitor(ctx context.Context, monitors ...Monitor) ([]*I
 		sub.items[items[i].handle] = items[i] // its values may come before the answer
 	}
 	sub.mu.Unlock()
-	made, err := s.createItems(ctx, l.do, sub, id, items, s.operations(ctx, l))
+	do := s.creator(l, func(rs ua.Response) {
+		if rs, ok := rs.(*ua.CreateMonitoredItemsResponse); ok {
+			s.discardItems(l, id, madeBy(rs))
+		}
+	})
+	made, err := s.createItems(ctx, do, sub, id, items, s.operations(ctx, l))
 	sub.mu.Lock()
-	defer sub.mu.Unlock()
 	made.apply()
 	if err == nil && (sub.generation != generation || sub.lost) {
 		err = fmt.Errorf("client: CreateMonitoredItems: %w", errors.Join(ua.StatusBadConnectionClosed, errors.New("the subscription was lost")))
 	}
+	var left []leavingItem // at the server, of a call that has failed
 	for _, it := range items {
 		it.pending = false
 		if err != nil || it.err != nil {
 			delete(sub.items, it.handle)
 		}
+		if err != nil && it.err == nil && it.id != 0 && sub.generation == generation {
+			left = append(left, leavingItem{it, it.id})
+		}
 	}
+	sub.mu.Unlock()
 	if err != nil {
+		if len(left) > 0 {
+			s.background(func() { s.discardItems(l, id, left) })
+		}
 		return nil, err
 	}
 	return items, nil
+}
+
+// madeBy lists the items that an answer brings.
+func madeBy(rs *ua.CreateMonitoredItemsResponse) (items []leavingItem) {
+	for _, r := range rs.Results {
+		if r != nil && !isBad(r.StatusCode) {
+			items = append(items, leavingItem{id: r.MonitoredItemID})
+		}
+	}
+	return items
 }
 
 // created is what the server said of items; apply notes it in them, under the

@@ -140,7 +140,12 @@ func (s *Session) Subscribe(ctx context.Context, o SubscriptionOptions, items ..
 	s.mu.Lock()
 	s.creating++
 	s.mu.Unlock()
-	err = s.createSubscription(ctx, s.creator(l), sub)
+	do := s.creator(l, func(rs ua.Response) {
+		if made, ok := rs.(*ua.CreateSubscriptionResponse); ok {
+			s.discard(l, made.SubscriptionID)
+		}
+	})
+	err = s.createSubscription(ctx, do, sub)
 	s.mu.Lock()
 	s.creating--
 	switch {
