@@ -63,13 +63,16 @@ func (r *runner) run(ctx context.Context, url string) error {
 	if err := r.plan.Validate(); err != nil {
 		return fails(exitUsage, r.explain(err))
 	}
-	want, err := r.target.security()
-	if err != nil {
-		return fails(exitUsage, err)
-	}
 	address, err := r.target.address(ctx, url)
 	if err != nil {
 		return err
+	}
+	if err := r.target.unused(address); err != nil {
+		return fails(exitUsage, err)
+	}
+	want, err := r.target.security()
+	if err != nil {
+		return fails(exitUsage, err)
 	}
 	metrics, err := r.metricsClient(ctx)
 	if err != nil {

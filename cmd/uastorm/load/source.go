@@ -22,6 +22,10 @@ func NewSources(host netip.Addr, n int) Sources {
 	return Sources{rotate: runtime.GOOS == "linux" && host.Is4() && host.IsLoopback(), n: n}
 }
 
+// Rotate says whether clients have addresses of their own: on Linux, to IPv4
+// loopback.
+func (s Sources) Rotate() bool { return s.rotate }
+
 const sourceAddresses = 192 << 16
 
 // MaxSources is how many source addresses there are on loopback.
