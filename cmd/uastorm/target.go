@@ -128,18 +128,13 @@ func (f *targetFlags) security() (s load.Security, err error) {
 	return s, err
 }
 
-// unused refuses flags that would do nothing: who sets one believes in it.
+// unused refuses flags that change nothing with this target.
 func (f *targetFlags) unused(a load.Address) error {
-	isUser := strings.HasPrefix(f.identity, "user:")
 	switch {
 	case f.tlsCA != "" && a.Scheme() == load.SchemeTCP:
-		return errors.New("--tls-ca: there is no TLS over opc.tcp; --server-certificate says which certificate the server must have")
+		return errors.New("--tls-ca changes nothing over opc.tcp; see --server-certificate")
 	case f.sources > 0 && !load.NewSources(a.Host.Addr(), f.sources).Rotate():
-		return fmt.Errorf("--sources: connections to %v have one source address on this machine", a.Host.Addr())
-	case f.passwordFile != "" && !isUser:
-		return fmt.Errorf("--password-file: --identity is %s, not user:NAME", f.identity)
-	case f.identity != "certificate" && (f.userCertificate != "" || f.userKey != ""):
-		return fmt.Errorf("--user-certificate and --user-key: --identity is %s, not certificate", f.identity)
+		return fmt.Errorf("--sources changes nothing: connections to %v have one source address", a.Host.Addr())
 	}
 	return nil
 }
