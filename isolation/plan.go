@@ -41,6 +41,12 @@ type Plan struct {
 	RunSlots          int64
 }
 
+// TooFewOwners says whether there can be more connections than owners are
+// tracked: those that come when the table is full are refused ([OwnerTableFull]).
+func (p *Plan) TooFewOwners() bool {
+	return p.MaxTrackedOwners > 0 && int64(p.MaxTrackedOwners) < p.Stages[Connection].Total
+}
+
 // OptionError says which option cannot work and the least value that does.
 type OptionError struct {
 	Field   string

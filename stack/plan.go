@@ -132,7 +132,7 @@ func (s *Server) logPlan(p *isolation.Plan) {
 			"shared", st.Shared, "bootstrap", st.Bootstrap, "reconnect", st.Reconnect, "control", st.Control,
 			"trusted", st.Trusted, "ownerHardLimit", st.HardLimit)
 	}
-	if p.MaxTrackedOwners > 0 && p.MaxTrackedOwners < s.opts.Limits.MaxChannels {
+	if p.TooFewOwners() {
 		s.log.Warn("fewer owners can be tracked than there can be channels: owners past that are refused",
 			"maxTrackedOwners", p.MaxTrackedOwners, "maxChannels", s.opts.Limits.MaxChannels)
 	}

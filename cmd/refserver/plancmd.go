@@ -20,7 +20,8 @@ type planView struct {
 	Mode             string        `json:"mode"`
 	FootprintBytes   int64         `json:"footprintBytes"`
 	MaxTrackedOwners int           `json:"maxTrackedOwners"`
-	RunSlots         int64         `json:"runSlots"` // 0 = no bound
+	TooFewOwners     bool          `json:"tooFewOwners,omitempty"` // for the channels there may be
+	RunSlots         int64         `json:"runSlots"`               // 0 = no bound
 	HandshakeTimeout string        `json:"handshakeTimeout"`
 	Stages           []stageView   `json:"stages"`
 	TrustedOwners    []trustedView `json:"trustedOwners,omitempty"`
@@ -59,7 +60,7 @@ type floorView struct {
 
 func viewPlan(p *isolation.Plan) planView {
 	v := planView{Mode: p.Mode.String(), FootprintBytes: p.Footprint, MaxTrackedOwners: p.MaxTrackedOwners,
-		RunSlots: p.RunSlots, HandshakeTimeout: p.HandshakeTimeout.String()}
+		TooFewOwners: p.TooFewOwners(), RunSlots: p.RunSlots, HandshakeTimeout: p.HandshakeTimeout.String()}
 	for _, s := range p.Stages {
 		v.Stages = append(v.Stages, stageView{
 			Stage: s.Stage.String(), Bytes: inBytes(s.Stage), Total: s.Total, Capacity: s.Capacity, Unit: s.Unit, Shared: s.Shared,
@@ -156,6 +157,9 @@ func (v planView) print(out io.Writer) error {
 	}
 	if v.MaxTrackedOwners > 0 {
 		line("owners tracked at once\t%d", v.MaxTrackedOwners)
+	}
+	if v.TooFewOwners {
+		line("! fewer than channels\towners past that are refused (isolation.maxTrackedOwners)")
 	}
 	line("handshake must be complete within\t%s\n", v.HandshakeTimeout)
 	if err := w.Flush(); err != nil {

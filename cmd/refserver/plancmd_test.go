@@ -86,6 +86,18 @@ isolation:
 	}
 }
 
+// TestPlanWarnsOfTooFewOwners: what serve would log, plan says before.
+func TestPlanWarnsOfTooFewOwners(t *testing.T) {
+	ownFolder(t)
+	for value, warns := range map[string]bool{"2010": false, "2009": true} {
+		t.Setenv("BREAKWATER_ISOLATION_MAX_TRACKED_OWNERS", value)
+		out, err := refserver(t, "", "plan")
+		if err != nil || strings.Contains(out, "owners past that are refused") != warns {
+			t.Errorf("%s: %v in\n%s", value, err, out)
+		}
+	}
+}
+
 // TestPlanNamesWhatCannotWork: errors name the key of the configuration file and
 // the least value that does.
 func TestPlanNamesWhatCannotWork(t *testing.T) {
