@@ -111,7 +111,20 @@ func TestAcknowledgements(t *testing.T) {
 		}
 		r.push(1, 5, []uint32{4, 5}, int64(5)) // 4 does not come: 5 stays with the server
 		time.Sleep(20 * time.Second)
+		synctest.Wait()
 		if !slices.Equal(acks, []uint32{1, 2, 3}) {
+			t.Errorf("acknowledged %v", acks)
+		}
+		r.on("Republish", func(_ int, rq ua.Request) any {
+			if n := rq.(*ua.RepublishRequest).RetransmitSequenceNumber; n == 4 || n == 5 {
+				return &ua.RepublishResponse{NotificationMessage: message(n, int64(n))}
+			}
+			return ua.StatusBadMessageNotAvailable
+		})
+		r.push(1, 6, []uint32{4, 5, 6}, int64(6)) // with all that was missing
+		time.Sleep(20 * time.Second)
+		synctest.Wait()
+		if !slices.Equal(acks, []uint32{1, 2, 3, 4, 5, 6}) {
 			t.Errorf("acknowledged %v", acks)
 		}
 		s.Close(r.ctx)
