@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"slices"
+	"strings"
 	"sync"
 	"syscall"
 	"testing"
@@ -169,7 +170,10 @@ func (c *cutter) sweep(o Options, skip int, step int64, full bool) {
 	}
 	time.Sleep(3 * time.Minute)
 	synctest.Wait()
-	before := runtime.NumGoroutine()
+	before := bubble()
+	if len(before) == 0 {
+		c.Fatal("no goroutine is seen in the bubble")
+	}
 	value := int64(0)
 	for i, pl := range places {
 		modes := cutproxy.Modes()
@@ -183,10 +187,22 @@ func (c *cutter) sweep(o Options, skip int, step int64, full bool) {
 			}
 		}
 	}
-	if after := runtime.NumGoroutine(); after > before {
-		c.Errorf("%d goroutines, %d before", after, before)
+	if after := bubble(); len(after) > len(before) {
+		c.Errorf("%d goroutines, %d before\n%s", len(after), len(before), strings.Join(after, "\n\n"))
 	}
 	c.Logf("%d places in a handshake of %d and %d bytes", len(places), up, down)
+}
+
+// bubble returns the stacks of the goroutines in the caller's bubble: others come
+// and go with the run time.
+func bubble() []string {
+	buf := make([]byte, 1<<20)
+	own, _, _ := strings.Cut(string(buf[:runtime.Stack(buf, false)]), "\n")
+	_, mark, _ := strings.Cut(own, "synctest bubble")
+	return slices.DeleteFunc(strings.Split(string(buf[:runtime.Stack(buf, true)]), "\n\n"), func(stack string) bool {
+		head, _, _ := strings.Cut(stack, "\n")
+		return !strings.HasSuffix(head, "synctest bubble"+mark)
+	})
 }
 
 // fullSweep takes every byte in every mode: minutes. Set CUTSWEEP=full.
