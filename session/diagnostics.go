@@ -65,7 +65,7 @@ func (s *Session) Count(service Service, failed bool) {
 }
 
 // Diagnostics is the session's row of SessionDiagnosticsArray. The subscription,
-// item and publish counts belong to other packages and are zero.
+// item and publish counts belong to the subscription engine and are zero.
 func (s *Session) Diagnostics() *ua.SessionDiagnosticsDataType {
 	var all ua.ServiceCounterDataType
 	for i := range s.counters {

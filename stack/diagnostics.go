@@ -13,10 +13,23 @@ import (
 // administrators.
 func (s *Server) bindDiagnostics(b *binder) {
 	b.set(id.Server_ServerDiagnostics_EnabledFlag, true)
-	b.set(id.Server_ServerDiagnostics_SubscriptionDiagnosticsArray, []*ua.ExtensionObject{})
-	s.bindSessions(b, id.Server_ServerDiagnostics_SessionsDiagnosticsSummary_SessionDiagnosticsArray,
-		func(sess *session.Session) any { return sess.Diagnostics() })
-	s.bindSessions(b, id.Server_ServerDiagnostics_SessionsDiagnosticsSummary_SessionSecurityDiagnosticsArray, securityDiagnostics)
+	bindRows(b, id.Server_ServerDiagnostics_SubscriptionDiagnosticsArray, func(add func(any)) {
+		for _, d := range s.engine.Diagnostics() {
+			add(d)
+		}
+	})
+	bindRows(b, id.Server_ServerDiagnostics_SessionsDiagnosticsSummary_SessionDiagnosticsArray, func(add func(any)) {
+		s.sessions.Each(func(sess *session.Session) bool {
+			add(s.sessionDiagnostics(sess))
+			return true
+		})
+	})
+	bindRows(b, id.Server_ServerDiagnostics_SessionsDiagnosticsSummary_SessionSecurityDiagnosticsArray, func(add func(any)) {
+		s.sessions.Each(func(sess *session.Session) bool {
+			add(securityDiagnostics(sess))
+			return true
+		})
+	})
 
 	type summary = ua.ServerDiagnosticsSummaryDataType
 	for node, field := range map[uint32]func(*summary) uint32{
@@ -61,8 +74,8 @@ func (s *Server) summary() *ua.ServerDiagnosticsSummaryDataType {
 	}
 }
 
-// bindSessions binds an array with an element for each session.
-func (s *Server) bindSessions(b *binder, node uint32, row func(*session.Session) any) {
+// bindRows binds an array of structures that only administrators see.
+func bindRows(b *binder, node uint32, rows func(add func(row any))) {
 	v := b.variable(node)
 	if v == nil {
 		return
@@ -72,10 +85,7 @@ func (s *Server) bindSessions(b *binder, node uint32, row func(*session.Session)
 			return uabinary.DataValue{Mask: ua.DataValueStatusCode, Status: ua.StatusBadUserAccessDenied}
 		}
 		all := []*ua.ExtensionObject{}
-		s.sessions.Each(func(sess *session.Session) bool {
-			all = append(all, ua.NewExtensionObject(row(sess)))
-			return true
-		})
+		rows(func(row any) { all = append(all, ua.NewExtensionObject(row)) })
 		value, err := uabinary.NewVariant(all)
 		if err != nil {
 			return uabinary.DataValue{Mask: ua.DataValueStatusCode, Status: ua.StatusBadInternalError}
@@ -84,8 +94,16 @@ func (s *Server) bindSessions(b *binder, node uint32, row func(*session.Session)
 	})
 }
 
+// sessionDiagnostics is the session's row of SessionDiagnosticsArray.
+func (s *Server) sessionDiagnostics(sess *session.Session) *ua.SessionDiagnosticsDataType {
+	d := sess.Diagnostics()
+	subscriptions, items, parked := s.engine.SessionCounts(sess)
+	d.CurrentSubscriptionsCount, d.CurrentMonitoredItemsCount, d.CurrentPublishRequestsInQueue = uint32(subscriptions), uint32(items), uint32(parked)
+	return d
+}
+
 // securityDiagnostics is the session's row of SessionSecurityDiagnosticsArray.
-func securityDiagnostics(s *session.Session) any {
+func securityDiagnostics(s *session.Session) *ua.SessionSecurityDiagnosticsDataType {
 	d := &ua.SessionSecurityDiagnosticsDataType{
 		SessionID: s.ID().UA(), ClientUserIDOfSession: s.Caller().User, ClientUserIDHistory: []string{},
 		Encoding: "UA Binary", TransportProtocol: "opc.tcp",

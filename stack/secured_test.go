@@ -142,13 +142,39 @@ func TestUserNames(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// An administrator sees who is there.
-	v, err := c.Node(ua.NewNumericNodeID(0, id.Server_ServerDiagnostics_SessionsDiagnosticsSummary_SessionDiagnosticsArray)).Value(context.Background())
+	// An administrator sees who is there and what is subscribed to.
+	ctx := context.Background()
+	sub, err := c.Subscribe(ctx, &opcua.SubscriptionParameters{Interval: time.Hour}, make(chan *opcua.PublishNotificationData, 16))
 	if err != nil {
 		t.Fatal(err)
 	}
-	if rows, ok := v.Value().([]*ua.ExtensionObject); !ok || len(rows) != 1 {
-		t.Errorf("SessionDiagnosticsArray %v", v.Value())
+	item := opcua.NewMonitoredItemCreateRequestWithDefaults(ua.NewStringNodeID(srv.AddressSpace().Namespace("urn:plant").Index(), "Boiler.Temperature"), ua.AttributeIDValue, 42)
+	if _, err := sub.Monitor(ctx, ua.TimestampsToReturnBoth, item); err != nil {
+		t.Fatal(err)
+	}
+	row := func(array uint32) any {
+		t.Helper()
+		v, err := c.Node(ua.NewNumericNodeID(0, array)).Value(ctx)
+		if err != nil {
+			t.Fatal(err)
+		}
+		rows, ok := v.Value().([]*ua.ExtensionObject)
+		if !ok || len(rows) != 1 {
+			t.Fatalf("%d holds %v", array, v.Value())
+		}
+		return rows[0].Value
+	}
+	who := row(id.Server_ServerDiagnostics_SessionsDiagnosticsSummary_SessionDiagnosticsArray).(*ua.SessionDiagnosticsDataType)
+	if who.CurrentSubscriptionsCount != 1 || who.CurrentMonitoredItemsCount != 1 || who.CreateMonitoredItemsCount.TotalCount != 1 {
+		t.Errorf("SessionDiagnosticsArray %+v", who)
+	}
+	what := row(id.Server_ServerDiagnostics_SubscriptionDiagnosticsArray).(*ua.SubscriptionDiagnosticsDataType)
+	if what.SubscriptionID != sub.SubscriptionID || what.MonitoredItemCount != 1 || !what.SessionID.Equal(who.SessionID) {
+		t.Errorf("SubscriptionDiagnosticsArray %+v", what)
+	}
+	o.Security.AllowAnonymous = true
+	if v, err := dial(t, start(t, o, plant), opcua.SecurityMode(ua.MessageSecurityModeNone)).Node(ua.NewNumericNodeID(0, id.Server_ServerDiagnostics_SubscriptionDiagnosticsArray)).Value(ctx); !errors.Is(err, ua.StatusBadUserAccessDenied) {
+		t.Errorf("somebody else sees %v, %v", v, err)
 	}
 }
 

@@ -142,7 +142,9 @@ func (s *subscription) enqueue(it *item, e entry) {
 	if w > 0 && it.queue.n > 0 && it.queue.n < size && !s.roomFor(w) {
 		size = it.queue.n
 	}
-	it.queue.push(e, size, it.is(flagDiscardOldest))
+	if it.queue.push(e, size, it.is(flagDiscardOldest)) {
+		s.overflows++
+	}
 	if size < it.size {
 		it.queue.at(0).overflow = it.queue.at(0).overflow || size == 1
 	}

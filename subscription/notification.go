@@ -86,7 +86,7 @@ func (p *publisher) notify(s *subscription, r parkedPublish, stamp uabinary.Date
 	// Room for one more message is made before the numbers are listed, so that none is listed that goes away by this one.
 	before := s.messages.bytes
 	for len(s.messages.messages) >= e.limits.Load().MaxRetransmissionMessages {
-		s.messages.removeAt(0)
+		s.messages.discardOldest()
 	}
 	s.sequence = nextSequence(s.sequence)
 	buf := buffer.Get(min(192+40*s.ready, 64<<10))
@@ -112,6 +112,7 @@ func (p *publisher) notify(s *subscription, r parkedPublish, stamp uabinary.Date
 	s.turn = p.turns
 	e.messages.Add(1)
 	e.notifications.Add(uint64(n))
+	s.counts.notifications += uint32(n)
 	p.out = append(p.out, response{r.ch, r.requestID, r.handle, buf, false})
 }
 

@@ -147,6 +147,9 @@ func (e *Engine) Republish(s Session, b []byte, subscriptionID, sequence uint32)
 	}
 	sub.touch()
 	m := sub.messages.find(sequence)
+	if sub.counts.republishAsked++; m != nil {
+		sub.counts.republished++
+	}
 	p.mu.Unlock()
 	if m == nil {
 		return b, ua.StatusBadMessageNotAvailable

@@ -155,8 +155,10 @@ func (p *publisher) cycle(s *subscription, now int64, at time.Time) {
 func (p *publisher) act(s *subscription, act action, stamp uabinary.DateTime) {
 	switch act {
 	case actionNotify:
+		s.counts.published++
 		p.notify(s, p.take(), stamp)
 	case actionKeepAlive:
+		s.counts.published++
 		p.keepAlive(s, p.take(), stamp)
 	case actionExpire:
 		p.expire(s)

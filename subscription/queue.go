@@ -46,8 +46,8 @@ func (q *queue) at(i uint32) *entry {
 	return &q.ring[i]
 }
 
-// push appends e to a queue of the given size (at least 1).
-func (q *queue) push(e entry, size uint32, discardOldest bool) {
+// push appends e to a queue of the given size (at least 1) and reports whether that made it overflow.
+func (q *queue) push(e entry, size uint32, discardOldest bool) (overflow bool) {
 	switch {
 	case size == 1: // a buffer for the newest value; neither discardOldest nor the overflow bit apply
 		q.n, q.bytes = 0, 0
@@ -55,15 +55,16 @@ func (q *queue) push(e entry, size uint32, discardOldest bool) {
 		q.grow(size)
 	case discardOldest:
 		q.drop()
-		q.at(0).overflow = true
+		q.at(0).overflow, overflow = true, true
 	default: // the newest makes room
 		q.n--
 		q.bytes -= q.at(q.n).weight()
-		e.overflow = true
+		e.overflow, overflow = true, true
 	}
 	q.n++
 	q.bytes += e.weight()
 	*q.at(q.n - 1) = e
+	return overflow
 }
 
 // grow makes room for one more entry.

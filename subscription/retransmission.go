@@ -5,8 +5,9 @@ import "slices"
 // retransmission is the retransmission queue of a Subscription (OPC 10000-4 §5.14.1.1): the NotificationMessages that have
 // been sent and not been acknowledged, encoded. It is bounded by number and bytes; the oldest goes first (hostile.md A26).
 type retransmission struct {
-	messages []message
-	bytes    int
+	messages  []message
+	bytes     int
+	discarded uint32 // messages that went without having been acknowledged
 }
 
 // smallMessage is kept also when the total is used up.
@@ -22,13 +23,19 @@ func (r *retransmission) add(m message, l *Limits, others int) {
 	n := len(m.encoded)
 	for len(r.messages) > 0 && (len(r.messages) >= l.MaxRetransmissionMessages || r.bytes+n > l.MaxRetransmissionBytes ||
 		others+r.bytes+n > l.MaxTotalRetransmissionBytes) {
-		r.removeAt(0)
+		r.discardOldest()
 	}
 	if n > smallMessage && others+n > l.MaxTotalRetransmissionBytes {
+		r.discarded++
 		return
 	}
 	r.messages = append(r.messages, m)
 	r.bytes += len(m.encoded)
+}
+
+func (r *retransmission) discardOldest() {
+	r.removeAt(0)
+	r.discarded++
 }
 
 func (r *retransmission) removeAt(i int) {

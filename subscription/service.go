@@ -89,6 +89,7 @@ func (e *Engine) ModifySubscription(s Session, rq *ua.ModifySubscriptionRequest)
 		return nil, ua.StatusBadSubscriptionIDInvalid
 	}
 	defer p.unlock()
+	sub.counts.modified++
 	sub.maxKeepAlive, sub.maxLifetime = r.keepAlive, r.lifetime
 	sub.keepAlive = min(sub.keepAlive, r.keepAlive)
 	sub.touch()
@@ -135,7 +136,13 @@ func (e *Engine) SetPublishingMode(s Session, rq *ua.SetPublishingModeRequest) (
 			continue
 		}
 		sub.touch()
-		sub.enabled = rq.PublishingEnabled
+		if sub.enabled != rq.PublishingEnabled {
+			if sub.enabled = rq.PublishingEnabled; sub.enabled {
+				sub.counts.enabled++
+			} else {
+				sub.counts.disabled++
+			}
+		}
 		sub.more = false
 		p.recount(sub)
 		p.unlock()

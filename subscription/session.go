@@ -68,7 +68,12 @@ func (id identity) mayTake(old identity) bool {
 	case !id.anonymous:
 		return true
 	}
-	return id.secure && old.secure && id.application == old.application && id.certificate == old.certificate
+	return id.secure && old.secure && id.sameClient(old)
+}
+
+// sameClient reports whether both say that they are the same application.
+func (id identity) sameClient(other identity) bool {
+	return id.application == other.application && id.certificate == other.certificate
 }
 
 // ownerOf is whom a session's subscriptions count against unless Options.Owner says otherwise.

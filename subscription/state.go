@@ -43,6 +43,8 @@ type machine struct {
 	// keepAlive counts down the cycles to the next keep-alive, lifetime the cycles without a Publish request to the end.
 	keepAlive, lifetime       uint32
 	maxKeepAlive, maxLifetime uint32
+
+	lateCount, keepAliveCount uint32 // how often the states were entered
 }
 
 func newMachine(maxKeepAlive, maxLifetime uint32) machine {
@@ -58,6 +60,20 @@ func (m *machine) waiting(enabled bool) bool {
 func (m *machine) touch() { m.lifetime = m.maxLifetime }
 
 func (m *machine) step(ev event, in input) action {
+	before := m.state
+	act := m.next(ev, in)
+	if m.state != before {
+		switch m.state {
+		case stateLate:
+			m.lateCount++
+		case stateKeepAlive:
+			m.keepAliveCount++
+		}
+	}
+	return act
+}
+
+func (m *machine) next(ev event, in input) action {
 	if m.state == stateClosed {
 		return actionNone
 	}

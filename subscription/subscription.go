@@ -27,6 +27,7 @@ type subscription struct {
 	audited          int64
 	priority         byte
 	enabled          bool
+	counts           counts
 	queuedForPublish bool // counted in pub.waiting
 
 	nextCycle atomic.Int64 // engine clock; written with pub.mu held
@@ -40,6 +41,7 @@ type subscription struct {
 	ready              int                           // how many of them
 	queuedBytes        int                           // weight of all queues
 	lastItem           uint32
+	overflows          uint32 // how often a queue dropped something
 	deleted            bool
 }
 

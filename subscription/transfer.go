@@ -48,6 +48,7 @@ func (e *Engine) transfer(to *publisher, id uint32, initial bool) ([]uint32, ua.
 	if to.closed {
 		return nil, ua.StatusBadSessionClosed
 	}
+	s.counts.transferAsked++
 	if from == to { // row 22
 		s.touch()
 		return nil, ua.StatusBadNothingToDo
@@ -68,6 +69,11 @@ func (e *Engine) transfer(to *publisher, id uint32, initial bool) ([]uint32, ua.
 	from.arm()
 	to.subs = append(to.subs, s)
 	s.pub.Store(to)
+	if to.identity.sameClient(from.identity) {
+		s.counts.toSameClient++
+	} else {
+		s.counts.toOtherClient++
+	}
 	s.touch()
 	s.audited = -int64(auditPeriod) // another caller: look at the rights soon
 	if initial {
