@@ -179,7 +179,9 @@ func TestHostileX12BrowseWhileNodesChange(t *testing.T) {
 				ns.Delete(folder)
 			}
 		})
-		p := s.connect().login()
+		p := s.connect()
+		p.settle = nil
+		p.login()
 		for range 100 {
 			rs := p.must(&ua.BrowseRequest{RequestHeader: p.header(), View: &ua.ViewDescription{ViewID: numeric(0)}, RequestedMaxReferencesPerNode: 2,
 				NodesToBrowse: []*ua.BrowseDescription{{NodeID: numeric(id.ObjectsFolder), ReferenceTypeID: numeric(0), ResultMask: 63}}}).(*ua.BrowseResponse)

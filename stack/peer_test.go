@@ -117,6 +117,10 @@ type peer struct {
 	early   map[uint32]response
 	gone    chan struct{}
 	err     error
+	// settle lets the server tidy up behind an answer, which leaves before that: in a
+	// bubble it waits until nothing moves any more. nil: there is no bubble, or
+	// something in it moves all the time.
+	settle func()
 }
 
 type response struct {
@@ -145,7 +149,7 @@ func open(t *testing.T, conn net.Conn) (*peer, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := &peer{T: t, c: c, waiting: make(map[uint32]chan response), early: make(map[uint32]response), gone: make(chan struct{})}
+	p := &peer{T: t, c: c, waiting: make(map[uint32]chan response), early: make(map[uint32]response), gone: make(chan struct{}), settle: synctest.Wait}
 	go p.receive()
 	return p, nil
 }
@@ -228,7 +232,11 @@ func (p *peer) start(body []byte) <-chan response {
 // call sends a request and waits for its answer.
 func (p *peer) call(rq any) (any, ua.StatusCode) {
 	p.Helper()
-	return p.result(<-p.start(p.encode(rq)))
+	r := <-p.start(p.encode(rq))
+	if p.settle != nil {
+		p.settle()
+	}
+	return p.result(r)
 }
 
 // result is the message of an answer and its service result. An answer that did

@@ -4,6 +4,7 @@ import (
 	"context"
 	"net/netip"
 	"sync"
+	"testing/synctest"
 	"time"
 
 	"github.com/gopcua/opcua/ua"
@@ -34,7 +35,7 @@ type web struct {
 }
 
 func (s *site) web(addr string) *web {
-	return &web{peer: &peer{T: s.T}, srv: s.srv, policy: security.None, remote: netip.MustParseAddrPort(addr)}
+	return &web{peer: &peer{T: s.T, settle: synctest.Wait}, srv: s.srv, policy: security.None, remote: netip.MustParseAddrPort(addr)}
 }
 
 // socket is a web that holds one WebSocket.
@@ -177,6 +178,7 @@ func (c *webCall) wait() (any, ua.StatusCode) {
 
 func (w *web) call(rq any) (any, ua.StatusCode) {
 	w.Helper()
+	defer w.settle()
 	return w.start(rq).wait()
 }
 
