@@ -115,7 +115,7 @@ func (c *cutter) once(o Options, skip int, cut cutproxy.Cut, value *int64) error
 	if err := g.exactly(first, *value); err != nil || g.recreated+g.missed > 0 {
 		return fmt.Errorf("%w, recreated %d, missed %d", err, g.recreated, g.missed)
 	}
-	if st := c.srv.Stats(); st.Subscriptions != 1 {
+	if st := c.stats(); st.Subscriptions != 1 {
 		return fmt.Errorf("%d subscriptions at the server", st.Subscriptions)
 	}
 	if err := s.Close(c.ctx); err != nil {
@@ -124,8 +124,7 @@ func (c *cutter) once(o Options, skip int, cut cutproxy.Cut, value *int64) error
 	// A handshake that fell silent ends after two minutes, a channel that did with
 	// its token.
 	time.Sleep(3 * time.Minute)
-	synctest.Wait()
-	st := c.srv.Stats()
+	st := c.stats()
 	if st.Channels != 0 || st.Sessions != 0 || st.Subscriptions != 0 || st.ParkedPublishes != 0 || st.BudgetReserved != 0 || st.BlockingRequests != 0 || st.Establishing != 0 {
 		return fmt.Errorf("left behind: %+v", st)
 	}
@@ -354,15 +353,5 @@ func TestCutSockets(t *testing.T) {
 	}
 	// A cut may hit CloseSession: the session of that client ends with its timeout,
 	// its subscription later still.
-	tick := time.NewTicker(50 * time.Millisecond)
-	defer tick.Stop()
-	for end := time.Now().Add(20 * time.Second); ; <-tick.C {
-		n := srv.Stats().Sessions
-		if n == 0 {
-			return
-		}
-		if time.Now().After(end) {
-			t.Fatalf("left behind: %d sessions", n)
-		}
-	}
+	nobodyLeft(t, srv)
 }

@@ -158,10 +158,31 @@ func (p *plant) stop() {
 	if err := <-p.ended; !errors.Is(err, stack.ErrServerClosed) {
 		p.Errorf("Serve: %v", err)
 	}
-	synctest.Wait()
-	st := p.srv.Stats()
+	st := p.stats()
 	if st.Channels != 0 || st.Sessions != 0 || st.Subscriptions != 0 || st.ParkedPublishes != 0 || st.BudgetReserved != 0 {
 		p.Errorf("left behind: %+v", st)
+	}
+}
+
+// stats are the server's counts once it has tidied up behind its answers.
+func (p *plant) stats() stack.Stats {
+	synctest.Wait()
+	return p.srv.Stats()
+}
+
+// nobodyLeft waits until a server on real sockets has no sessions, 20 s at most.
+func nobodyLeft(t *testing.T, srv *stack.Server) {
+	t.Helper()
+	tick := time.NewTicker(50 * time.Millisecond)
+	defer tick.Stop()
+	for end := time.Now().Add(20 * time.Second); ; <-tick.C {
+		n := srv.Stats().Sessions
+		if n == 0 {
+			return
+		}
+		if time.Now().After(end) {
+			t.Fatalf("left behind: %d sessions", n)
+		}
 	}
 }
 

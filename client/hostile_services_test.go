@@ -81,7 +81,7 @@ func TestC12ParkedRequestsOverHTTPS(t *testing.T) {
 			}
 		}
 		time.Sleep(time.Minute)
-		if n := g.srv.Stats().ParkedPublishes; n != maxPublishing {
+		if n := g.stats().ParkedPublishes; n != maxPublishing {
 			t.Errorf("%d Publish requests are parked, want %d", n, maxPublishing)
 		}
 		begun := time.Now()

@@ -191,7 +191,7 @@ func TestUnreadSubscriptionsLive(t *testing.T) {
 			time.Sleep(100 * time.Millisecond)
 			p.set(v + 1)
 		}
-		if n := p.srv.Stats().Subscriptions; n != 2 {
+		if n := p.stats().Subscriptions; n != 2 {
 			p.Errorf("%d subscriptions after two minutes", n)
 		}
 		for i, sub := range subs {

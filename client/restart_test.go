@@ -43,7 +43,7 @@ func TestServerRestarts(t *testing.T) {
 				t.Errorf("subscription %d: %v, recreated %d, missed %d", i, err, g.recreated, g.missed)
 			}
 		}
-		if st := p.srv.Stats(); st.Sessions != 1 || st.Subscriptions != 3 || st.MonitoredItems != 3 || st.ParkedPublishes != 4 {
+		if st := p.stats(); st.Sessions != 1 || st.Subscriptions != 3 || st.MonitoredItems != 3 || st.ParkedPublishes != 4 {
 			t.Errorf("%+v", st)
 		}
 		_ = subs

@@ -152,9 +152,7 @@ func TestSecuredSessions(t *testing.T) {
 			t.Errorf("%v", err)
 		}
 	})
-	if st := srv.Stats(); st.Sessions != 0 {
-		t.Errorf("%+v", st)
-	}
+	nobodyLeft(t, srv)
 }
 
 func policyName(p *security.Policy) string {

@@ -43,7 +43,7 @@ func TestServices(t *testing.T) {
 		if _, err := s.ReadValue(ctx, p.id()); !errors.Is(err, ErrClosed) || !errors.Is(err, ua.StatusBadSessionClosed) {
 			t.Errorf("after Close: %v", err)
 		}
-		if st := p.srv.Stats(); st.Sessions != 0 {
+		if st := p.stats(); st.Sessions != 0 {
 			t.Errorf("%+v", st)
 		}
 	})
@@ -66,7 +66,7 @@ func TestSubscription(t *testing.T) {
 			t.Error(err)
 		}
 		synctest.Wait()
-		if st := p.srv.Stats(); st.ParkedPublishes != 2 {
+		if st := p.stats(); st.ParkedPublishes != 2 {
 			t.Errorf("%d Publish requests at the server, want 2", st.ParkedPublishes)
 		}
 		if err := sub.Close(p.ctx); err != nil {
@@ -76,7 +76,7 @@ func TestSubscription(t *testing.T) {
 		if !errors.Is(sub.Err(), ErrClosed) {
 			t.Error(sub.Err())
 		}
-		if st := p.srv.Stats(); st.Subscriptions != 0 {
+		if st := p.stats(); st.Subscriptions != 0 {
 			t.Errorf("%+v", st)
 		}
 		p.close(s)

@@ -52,13 +52,13 @@ func TestBigSubscriptionIsRecreated(t *testing.T) {
 		if st := s.State(); st.State != Online {
 			t.Fatalf("%+v", st)
 		}
-		if st := p.srv.Stats(); st.Subscriptions != 2 || st.MonitoredItems != 2*items {
+		if st := p.stats(); st.Subscriptions != 2 || st.MonitoredItems != 2*items {
 			t.Errorf("%d subscriptions with %d items at the server", st.Subscriptions, st.MonitoredItems)
 		}
 		if err := whole.Unmonitor(p.ctx, whole.Items()...); err != nil {
 			t.Error(err)
 		}
-		if st := p.srv.Stats(); st.MonitoredItems != items || len(whole.Items()) != 0 || len(grown.Items()) != items {
+		if st := p.stats(); st.MonitoredItems != items || len(whole.Items()) != 0 || len(grown.Items()) != items {
 			t.Errorf("%d items at the server, %d and %d here", st.MonitoredItems, len(whole.Items()), len(grown.Items()))
 		}
 		p.close(s)

@@ -87,7 +87,7 @@ func TestWebSessions(t *testing.T) {
 				}
 				g.close(s)
 				time.Sleep(time.Second)
-				if st := g.srv.Stats(); st.Sessions != 0 || st.Subscriptions != 0 {
+				if st := g.stats(); st.Sessions != 0 || st.Subscriptions != 0 {
 					t.Errorf("%+v", st)
 				}
 				g.mu.Lock()
@@ -144,7 +144,7 @@ func TestHTTPSSessionNotTakenBack(t *testing.T) {
 				if is, _ := s.ID(); is == nil || is.String() == was.String() || s.State().State != Online {
 					t.Errorf("session %v, was %v, %v", is, was, s.State().State)
 				}
-				if st := g.srv.Stats(); st.Subscriptions != 1 {
+				if st := g.stats(); st.Subscriptions != 1 {
 					t.Errorf("%d subscriptions", st.Subscriptions)
 				}
 				g.close(s)
