@@ -295,6 +295,7 @@ func TestServe(t *testing.T) {
 		cancel()
 		t.Fatal("SIGTERM did not end the server")
 	}
+	stderr.await(t, `msg=(stopped)\n`)
 	if code := <-slow; code != ua.StatusOK {
 		t.Errorf("the call that ran was answered with %v", code)
 	}

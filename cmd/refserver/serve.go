@@ -205,6 +205,9 @@ func (r *running) serve(ctx context.Context) error {
 	err = errors.Join(err, r.shutdown())
 	cancel()
 	wg.Wait()
+	if err == nil {
+		r.log.Info("stopped")
+	}
 	return err
 }
 
