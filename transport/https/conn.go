@@ -1,8 +1,10 @@
 package https
 
 import (
+	"bytes"
 	"context"
 	"crypto/tls"
+	"encoding/binary"
 	"errors"
 	"io"
 	"net"
@@ -27,6 +29,7 @@ type conn struct {
 	ctx    context.Context
 	cancel context.CancelFunc
 
+	turn      bool        // it has one of l.turns; of the goroutine that shakes hands
 	started   atomic.Bool // the first request has come
 	completed atomic.Bool // the Handshake stage is given back
 	upgraded  atomic.Bool // to a WebSocket, or it is opc.tcp: its end is told elsewhere
@@ -115,9 +118,12 @@ func (l *Listener) shake(c *conn) {
 		_ = c.close(transport.ProtocolError)
 		return
 	}
-	c.begun = first[:]
 	t := tls.Server(c, l.tls)
-	err := t.HandshakeContext(c.ctx)
+	err := c.awaitTurn(first[0])
+	if err == nil {
+		err = t.HandshakeContext(c.ctx)
+	}
+	c.endTurn()
 	if err != nil {
 		l.log.Debug("TLS handshake", "remote", c.a.Remote, "error", err)
 		why := transport.ProtocolError
@@ -139,8 +145,48 @@ func (l *Listener) shake(c *conn) {
 	}
 }
 
-// recordHandshake is the first byte of TLS (RFC 8446 §5.1, Record Layer).
-const recordHandshake = 22
+// The record layer of TLS (RFC 8446 §5.1, Record Layer).
+const (
+	recordHandshake = 22       // the first byte
+	recordHeader    = 5        // bytes before the content
+	maxRecord       = 16 << 10 // bytes of content in the clear
+)
+
+// awaitTurn reads the first record, which holds the ClientHello, and waits while as
+// many handshakes as there are processors compute their answer: that takes a
+// millisecond, and a crowd that connects at once would be ahead of every request
+// of those who are in. Reading costs next to nothing, and who has a turn loses it
+// as soon as it has to wait for the peer.
+func (c *conn) awaitTurn(first byte) error {
+	var record bytes.Buffer
+	record.WriteByte(first)
+	if _, err := record.ReadFrom(io.LimitReader(c.Conn, recordHeader-1)); err != nil {
+		return err
+	}
+	if record.Len() == recordHeader { // else TLS will say what is wrong
+		if n := binary.BigEndian.Uint16(record.Bytes()[recordHeader-2:]); n <= maxRecord {
+			if _, err := record.ReadFrom(io.LimitReader(c.Conn, int64(n))); err != nil {
+				return err
+			}
+		}
+	}
+	c.begun = record.Bytes()
+	select {
+	case c.l.turns <- struct{}{}:
+		c.turn = true
+		return nil
+	case <-c.ctx.Done():
+		return c.ctx.Err()
+	}
+}
+
+// endTurn gives the turn to the next, if c has it.
+func (c *conn) endTurn() {
+	if c.turn {
+		c.turn = false
+		<-c.l.turns
+	}
+}
 
 // plain serves a connection as opc.tcp.
 func (l *Listener) plain(c *conn, first []byte) {
@@ -163,10 +209,23 @@ func (l *Listener) plain(c *conn, first []byte) {
 func (c *conn) Read(b []byte) (int, error) {
 	if len(c.begun) > 0 {
 		n := copy(b, c.begun)
-		c.begun = c.begun[n:]
+		if c.begun = c.begun[n:]; len(c.begun) == 0 {
+			c.begun = nil
+		}
 		return n, nil
 	}
+	if c.turn {
+		c.endTurn()
+	}
 	return c.Conn.Read(b)
+}
+
+// Write implements net.Conn.
+func (c *conn) Write(b []byte) (int, error) {
+	if c.turn {
+		c.endTurn()
+	}
+	return c.Conn.Write(b)
 }
 
 // Close implements net.Conn, for TLS and net/http. When a body was refused that

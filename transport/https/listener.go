@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"runtime"
 	"sync"
 	"time"
 
@@ -41,6 +42,7 @@ type Listener struct {
 	own       bool // deadlines are
 	memory    transport.Memory
 	tls       *tls.Config
+	turns     chan struct{} // of TLS handshakes; see conn.awaitTurn
 	http      *http.Server
 	queue     queue // connections on their way to http
 
@@ -79,6 +81,7 @@ func New(ln net.Listener, o Options) (*Listener, error) {
 		memory: transport.Memory{Isolation: o.Isolation, Budget: o.Budget},
 		queue:  queue{addr: ln.Addr(), ch: make(chan net.Conn), done: make(chan struct{})},
 		conns:  make(map[*conn]struct{}),
+		turns:  make(chan struct{}, min(runtime.NumCPU(), runtime.GOMAXPROCS(0))),
 	}
 	if l.limits == nil {
 		l.limits = transport.NewLiveLimits(o.Limits)
